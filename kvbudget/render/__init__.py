@@ -1,0 +1,1 @@
+"""Presentation: text, Markdown, JSON and the machine formats."""

@@ -1,0 +1,51 @@
+"""Where a finished result goes: stdout, or a file that appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from kvbudget.errors import InputError
+
+
+def emit(text: str, output: Path | None) -> None:
+    """Write `text` (a final newline is added) to `output`, or to stdout.
+
+    A file is replaced in one step, so a failed run leaves the old one. Raises InputError when it
+    cannot be written; a closed stdout (`| head`) surfaces as BrokenPipeError, handled in cli.app.
+    """
+    if not text.endswith("\n"):
+        text += "\n"
+    data = text.encode("utf-8", "surrogateescape" if output is None else "replace")
+    if output is None or str(output) == "-":
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    if output.exists() and not output.is_file():  # /dev/stderr, a pipe: nothing to replace
+        try:
+            output.write_bytes(data)
+        except OSError as exc:
+            raise InputError(f"cannot write {output}: {exc.strerror}", "give a writable -o FILE") from exc
+        return
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{output.name}.", dir=output.parent)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+            mode = output.stat().st_mode & 0o777 if output.exists() else 0o666 & ~_umask()
+            Path(name).chmod(mode)
+            Path(name).replace(output)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as exc:
+        raise InputError(f"cannot write {output}: {exc.strerror}", "give a writable -o FILE") from exc
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
