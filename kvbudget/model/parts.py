@@ -1,0 +1,102 @@
+"""The pieces a model is made of: weight tensors, token mixers and decoder layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["full", "sliding", "chunked", "mla", "linear", "indexer", "cross", "none"]
+Shard = Literal["split", "kv", "expert", "replicated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """`copies` tensors of rows x cols.
+
+    shard: split (divided by the tensor-parallel size), kv (divided, but never below one of
+    `heads` KV heads), expert (divided by tensor or expert parallelism), replicated.
+    quantised: a quantised checkpoint stores it in the low-bit format. `bits32`: kept in float32.
+    counted: False for buffers that are bytes of the checkpoint but not parameters.
+    """
+
+    part: str
+    rows: int
+    cols: int = 1
+    copies: int = 1
+    shard: Shard = "split"
+    heads: int = 0
+    quantised: bool = False
+    bits32: bool = False
+    counted: bool = True
+
+    @property
+    def numel(self) -> int:
+        return self.rows * self.cols * self.copies
+
+    def rank_numel(self, tp: int, ep: int = 1) -> int:
+        """Elements of this tensor on one rank of `tp` (experts: of `ep` when that is larger)."""
+        if self.shard == "replicated":
+            return self.numel
+        if self.shard == "kv":
+            return self.numel * max(1, self.heads // tp) // self.heads
+        ways = max(tp, ep) if self.shard == "expert" else tp
+        return -(-self.numel // ways)
+
+
+@dataclass(frozen=True, slots=True)
+class Mixer:
+    """What one layer does with tokens, and what it has to remember of them.
+
+    full/sliding/chunked/cross: kv_heads x (head_dim + v_head_dim) per token; mla: `latent` +
+    `rope` numbers per token, the same on every rank; linear: a state per request of `conv`
+    and `ssm` numbers that tensor parallelism divides. `index_dim`: width of a sparse-attention
+    indexer's key (0: none).
+    """
+
+    kind: Kind
+    weights: tuple[Weight, ...] = ()
+    heads: int = 0
+    kv_heads: int = 0
+    head_dim: int = 0
+    v_head_dim: int = 0
+    window: int | None = None
+    latent: int = 0
+    rope: int = 0
+    index_dim: int = 0
+    conv: int = 0
+    ssm: int = 0
+    shares_kv: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One decoder layer: mixer, feed-forward weights, norms."""
+
+    mixer: Mixer
+    feed_forward: tuple[Weight, ...] = ()
+    norms: tuple[Weight, ...] = ()
+    is_moe: bool = False
+
+    @property
+    def weights(self) -> tuple[Weight, ...]:
+        return self.mixer.weights + self.feed_forward + self.norms
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """A whole model. `first`/`last`: weights of the first and last pipeline stage besides layers.
+
+    A tied head is in `first` only and flagged, because the last stage needs a copy of its own.
+    `tower`: vision or audio encoders and their projector (every tensor-parallel rank may hold
+    a full copy). `mtp`: layers that only speculative decoding loads.
+    """
+
+    layers: tuple[Layer, ...]
+    first: tuple[Weight, ...]
+    last: tuple[Weight, ...]
+    tied: bool
+    tower: tuple[Weight, ...] = ()
+    projector: tuple[Weight, ...] = ()
+    mtp: tuple[Weight, ...] = ()
+    rotary_dim: int = 0
+    notes: tuple[str, ...] = field(default_factory=tuple)
