@@ -1,0 +1,1 @@
+"""The CI gate: files -> engine invocations -> rules -> findings."""
