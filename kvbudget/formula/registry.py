@@ -1,0 +1,143 @@
+"""Which formula files hold for an engine and a version. Only the files needed are parsed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from kvbudget.errors import InputError, KnowledgeError
+from kvbudget.formula.program import Program, read_program
+from kvbudget.formula.versions import holds, version_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def formulas_dir() -> Path:
+    """The folder of formula files: in an installed package, or in the checkout beside it."""
+    package = Path(__file__).resolve().parent.parent
+    for place in (package / "_knowledge" / "formulas", package.parent / "formulas"):
+        if place.is_dir():
+            return place
+    raise KnowledgeError("formulas/ is missing from this installation", hint="reinstall kvbudget")
+
+
+@lru_cache(maxsize=64)
+def load_yaml(path: Path) -> Any:  # noqa: ANN401 - any YAML value
+    """One parsed YAML file. Raises KnowledgeError with its position when it is malformed."""
+    try:
+        return yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
+    except yaml.MarkedYAMLError as exc:
+        mark = exc.problem_mark
+        raise KnowledgeError(
+            exc.problem or "not YAML", file=str(path),
+            line=mark.line + 1 if mark else None, col=mark.column + 1 if mark else None,
+        ) from exc  # fmt: skip
+    except OSError as exc:
+        raise KnowledgeError(f"cannot read: {exc.strerror}", file=str(path)) from exc
+
+
+@dataclass(frozen=True)
+class Engine:
+    """formulas/ENGINE/index.yaml: releases read, selectors, and the files of each part."""
+
+    name: str
+    root: Path
+    checked: tuple[str, ...]
+    raw: Mapping[str, Any]
+
+    @property
+    def latest(self) -> str:
+        return self.checked[-1]
+
+    def selectors(self, version: str, env: Mapping[str, str]) -> dict[str, str]:
+        """Text facts that pick a code path (an engine core), from the environment or by version."""
+        chosen: dict[str, str] = {}
+        for name, rule in (self.raw.get("selectors") or {}).items():
+            forced = _first(rule.get("only", ()), version)
+            wanted = rule.get("values", {}).get(env.get(rule.get("env", ""), ""))
+            value = forced or wanted or _first(rule["defaults"], version)
+            if value is None:
+                raise KnowledgeError(f"no {name} for {self.name} {version}", file=str(self.root))
+            chosen[name] = value
+        return chosen
+
+    def programs(self, version: str, texts: Mapping[str, str]) -> list[Program]:
+        """The files that hold for `version`, in the order of the parts.
+
+        Raises InputError when a version has no arithmetic on record.
+        """
+        found = []
+        for part, rows in self.raw["parts"].items():
+            fitting = [
+                row
+                for row in rows
+                if holds(version, row["versions"])
+                and all(texts.get(k) == v for k, v in (row.get("when") or {}).items())
+            ]
+            if not fitting:
+                raise InputError(
+                    f"no {part} arithmetic on record for {self.name} {version}",
+                    f"releases read: {', '.join(self.checked)}",
+                )
+            found.append(load_program(self.root / fitting[0]["file"]))
+        return found
+
+    def version_notes(self, version: str) -> list[str]:
+        """What the reader should know about the distance to the releases that were read."""
+        if version in self.checked:
+            return []
+        key = version_key(version)
+        if key > version_key(self.latest):
+            return [
+                f"{self.name} {version} is newer than the newest release read "
+                f"({self.latest}): its arithmetic is taken to be unchanged"
+            ]
+        below = [v for v in self.checked if version_key(v) < key]
+        above = [v for v in self.checked if version_key(v) > key]
+        if not below:
+            return [
+                f"{self.name} {version} is older than the oldest release read "
+                f"({self.checked[0]}): taken to compute as that one"
+            ]
+        return [
+            f"{self.name} {version} lies between the releases read ({below[-1]} and {above[0]})"
+        ]
+
+
+def _first(rows: Any, version: str) -> str | None:  # noqa: ANN401 - parsed YAML
+    return next((str(row["value"]) for row in rows if holds(version, row["versions"])), None)
+
+
+@lru_cache(maxsize=64)
+def load_program(path: Path) -> Program:
+    """A formula file; `same_as` files carry only their versions. Raises FormulaError."""
+    raw = load_yaml(path)
+    root = path.parent.parent
+    file = f"{path.parent.name}/{path.name}"
+    if not isinstance(raw, dict):
+        raise KnowledgeError("a formula file is a mapping", file=file)
+    if "same_as" in raw:
+        if "checked" not in raw:
+            raise KnowledgeError("same_as needs checked: {commit, on, how}", file=file)
+        return read_program(load_yaml(root / raw["same_as"]), file, str(raw["versions"]))
+    return read_program(raw, file)
+
+
+def engine_names() -> list[str]:
+    """Engines with an index of formula files."""
+    return sorted(p.parent.name for p in formulas_dir().glob("*/index.yaml"))
+
+
+@lru_cache(maxsize=8)
+def load_engine(name: str) -> Engine:
+    """Raises InputError for an engine without formulas."""
+    root = formulas_dir() / name
+    if not (root / "index.yaml").is_file():
+        raise InputError(f"unknown engine {name!r}", f"one of: {', '.join(engine_names())}")
+    raw = load_yaml(root / "index.yaml")
+    return Engine(name, root, tuple(str(v) for v in raw["checked"]), raw)
