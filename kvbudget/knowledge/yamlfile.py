@@ -1,0 +1,80 @@
+"""One YAML file, read strictly: no octal, sexagesimal or yes/no surprises, no duplicate keys."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from kvbudget.errors import KnowledgeError
+
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class StrictLoader(_Base):  # type: ignore[misc]
+    """YAML 1.2 scalars: only true/false are booleans, only plain decimals are numbers."""
+
+
+StrictLoader.yaml_implicit_resolvers = {
+    first: [
+        (tag, regexp) for tag, regexp in resolvers if tag.rsplit(":", 1)[1] in ("null", "merge")
+    ]
+    for first, resolvers in _Base.yaml_implicit_resolvers.items()
+}
+StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"(?:true|false)\Z"), list("tf")
+)
+StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z"), list("-+0123456789")
+)
+StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?(?:[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)\Z"),
+    list("-+0123456789"),
+)
+
+
+def _mapping(loader: Any, node: Any) -> dict[Any, Any]:  # noqa: ANN401 - yaml's own types
+    lines: dict[Any, int] = {}
+    for key_node, _ in node.value:
+        if key_node.tag == "tag:yaml.org,2002:merge":
+            continue
+        key = loader.construct_object(key_node, deep=True)
+        line = key_node.start_mark.line + 1
+        if key in lines:
+            raise yaml.MarkedYAMLError(
+                problem=f"key {key!r} stands twice (first on line {lines[key]})",
+                problem_mark=key_node.start_mark,
+            )
+        lines[key] = line
+    loader.flatten_mapping(node)
+    return {
+        loader.construct_object(k, deep=True): loader.construct_object(v, deep=True)
+        for k, v in node.value
+    }
+
+
+StrictLoader.add_constructor("tag:yaml.org,2002:map", _mapping)
+
+
+@lru_cache(maxsize=64)
+def load_yaml(path: Path) -> Any:  # noqa: ANN401 - any YAML value
+    """The parsed file, once per process. Raises KnowledgeError with its position."""
+    try:
+        with path.open("rb") as stream:
+            return yaml.load(stream, Loader=StrictLoader)
+    except yaml.MarkedYAMLError as exc:
+        mark = exc.problem_mark
+        raise KnowledgeError(
+            exc.problem or "not YAML",
+            file=str(path),
+            line=mark.line + 1 if mark else None,
+            col=mark.column + 1 if mark else None,
+        ) from exc
+    except (yaml.YAMLError, UnicodeDecodeError) as exc:
+        raise KnowledgeError(f"not YAML: {exc}", file=str(path)) from exc
+    except OSError as exc:
+        raise KnowledgeError(f"cannot read: {exc.strerror}", file=str(path)) from exc
