@@ -198,8 +198,8 @@ def _take_column(run: Run, step: StepSpec, *, quiet: bool) -> None:
         row[step.name] = value = chosen.expr.value(env)
         if not quiet:
             label = str(row.get("kind") or row.get("group_kind") or "")
-            run.steps.append(_record(step, chosen.expr.text,
-                                     chosen.expr.substituted(_shown(env)), value, label))  # fmt: skip
+            text = chosen.expr.substituted(_shown(env))
+            run.steps.append(_record(step, chosen.expr.text, text, value, label))
 
 
 def _take_call(

@@ -118,8 +118,8 @@ def _check(node: ast.AST, source: str, ifs: int) -> Iterator[str]:
         case ast.IfExp(test=ast.Compare() as test, body=body, orelse=orelse) if ifs == 0:
             if len(test.ops) != 1 or type(test.ops[0]) not in _COMPARE:
                 raise FormulaError(f"one plain comparison only in {source!r}")
-            for part in (test.left, test.comparators[0], body, orelse):
-                yield from _check(part, source, 1)
+            for branch in (test.left, test.comparators[0], body, orelse):
+                yield from _check(branch, source, 1)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in RESERVED:
             yield from _check_call(name, args, source, ifs)
         case _:

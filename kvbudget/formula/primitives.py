@@ -85,24 +85,23 @@ def group_layers(call: Call) -> list[Row]:
     for row in rows:
         page, kind = _int(row, "layer_page"), str(row["kind"])
         times = widest // page if widest % page == 0 else 1
-        window = row.get("layer_window")
-        key = (kind, int(window.best) if isinstance(window, Interval) else 0, times)
+        key = (kind, _family(row)[1], times)
         buckets[key] = buckets.get(key, 0) + _int(row, "layers")
     smallest, largest = min(buckets.values()), max(buckets.values())
     size = largest if largest < factor * smallest else smallest
     out: list[Row] = []
-    for (kind, window, times), layers in buckets.items():
+    for (bucket, window, times), layers in buckets.items():
         copies = int(ceil_div(layers, size))
         out.append(
-            _group(kind, copies, size, layers, widest, size * widest, int(block) * times, window)
+            _group(bucket, copies, size, layers, widest, size * widest, int(block) * times, window)
         )
     return out
 
 
-def _family(row: Row) -> tuple[str, float]:
+def _family(row: Row) -> tuple[str, int]:
     window = row.get("layer_window")
     kind = "full" if row["kind"] in FULL_LENGTH else str(row["kind"])
-    return kind, window.best if isinstance(window, Interval) else 0
+    return kind, int(window.best) if isinstance(window, Interval) else 0
 
 
 def _one_group(rows: list[Row], block: int) -> Row:
@@ -110,7 +109,7 @@ def _one_group(rows: list[Row], block: int) -> Row:
     total = sum(_int(row, "layers") * _int(row, "layer_page") for row in rows)
     widest = max(_int(row, "layer_page") for row in rows)
     kind, window = _family(rows[0])
-    return _group(kind, 1, layers, layers, widest, total, block, int(window))
+    return _group(kind, 1, layers, layers, widest, total, block, window)
 
 
 def _group(

@@ -95,6 +95,12 @@ def read_program(raw: Mapping[str, Any], file: str, versions: str | None = None)
         if key not in raw:
             raise FormulaError(f"missing key {key!r}", file=file)
     inputs = {row["name"]: _input(row, file) for row in raw.get("inputs", [])}
+    for name, row in (raw.get("constants") or {}).items():
+        _known(row, {"value", "unit", "doc"}, file, f"constant {name!r}")
+        unset = row["value"]
+        unit = str(row["unit"])
+        doc = str(row["doc"])
+        inputs[name] = Input(name, name, parse_dimension(unit), unit, doc, unset)
     source = raw["source"]
     span = versions or str(raw["versions"])
     steps = tuple(_step(row, source, span, file) for row in raw["steps"])
