@@ -16,7 +16,7 @@ def linear(part: str, rows: int, cols: int, *, bias: bool = False, copies: int =
 def kv_linear(part: str, kv_heads: int, dim: int, cols: int, *, bias: bool) -> list[Weight]:
     """A key or value projection: replicated when there are more ranks than KV heads."""
     rows = kv_heads * dim
-    found = [Weight(part, rows, cols, 1, "kv", heads=kv_heads, quantised=True)]
+    found = [Weight(part, rows, cols, 1, "kv", heads=kv_heads, quantised=True, fuse="qkv")]
     if bias:
         found.append(Weight(part, rows, 1, 1, "kv", heads=kv_heads))
     return found
@@ -51,7 +51,9 @@ def grouped_query(
     """
     v_dim = head_dim if v_head_dim is None else v_head_dim
     queries = heads * head_dim * (2 if gated else 1)
-    weights = linear("attention", queries, hidden, bias=qkv_bias)
+    weights = [Weight("attention", queries, hidden, quantised=True, fuse="qkv")]
+    if qkv_bias:
+        weights.append(Weight("attention", queries))
     if not shares_kv:
         weights += kv_linear("attention", kv_heads, head_dim, hidden, bias=qkv_bias)
         if not values_are_keys:

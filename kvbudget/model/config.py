@@ -94,8 +94,9 @@ class Model:
 
     @property
     def is_multimodal(self) -> bool:
-        """True when the config describes a vision or audio tower beside the text model."""
-        return isinstance(self.config.get("vision_config") or self.config.get("audio_config"), dict)
+        """True when there is a vision or audio tower beside the text model, described or not."""
+        described = self.config.get("vision_config") or self.config.get("audio_config")
+        return isinstance(described, dict) or self.architecture.endswith("ForConditionalGeneration")
 
     @property
     def is_mla(self) -> bool:

@@ -493,14 +493,8 @@ def jamba(c: Fields) -> Anatomy:
             if moe
             else blocks.mlp(hidden, c.int("intermediate_size"))
         )
-        layers.append(
-            Layer(
-                attention if is_attention else mamba,
-                tuple(feed),
-                (blocks.vector("norm", 2 * hidden),),
-                moe,
-            )  # fmt: skip
-        )
+        mixer = attention if is_attention else mamba
+        layers.append(Layer(mixer, tuple(feed), (blocks.vector("norm", 2 * hidden),), moe))
     tied = c.flag("tie_word_embeddings")
     first, last = _embeddings(c, tied=tied)
     return Anatomy(tuple(layers), first, last, tied)

@@ -15,7 +15,7 @@ class Fields:
         self.raw = raw
         self.where = where
 
-    def get(self, *names: str) -> Any:
+    def get(self, *names: str) -> Any:  # noqa: ANN401 (JSON)
         """The first of `names` that is present and not null, else None."""
         for name in names:
             value = self.raw.get(name)

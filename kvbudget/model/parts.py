@@ -17,6 +17,7 @@ class Weight:
     `heads` KV heads), expert (divided by tensor or expert parallelism), replicated.
     quantised: a quantised checkpoint stores it in the low-bit format. `bits32`: kept in float32.
     counted: False for buffers that are bytes of the checkpoint but not parameters.
+    fuse: tensors of a layer with the same name here are one allocation in an engine (qkv).
     """
 
     part: str
@@ -28,6 +29,7 @@ class Weight:
     quantised: bool = False
     bits32: bool = False
     counted: bool = True
+    fuse: str = ""
 
     @property
     def numel(self) -> int:

@@ -15,7 +15,8 @@ Tower = tuple[tuple[Weight, ...], tuple[Weight, ...]]
 
 
 def _tensor(part: str, rows: int, cols: int = 1, copies: int = 1) -> Weight:
-    return Weight(part, rows, cols, copies, "replicated")
+    """A matrix is divided by tensor parallelism like the text model's, a vector is not."""
+    return Weight(part, rows, cols, copies, "split" if cols > 1 else "replicated")
 
 
 def _vit_blocks(width: int, inner: int, depth: int) -> list[Weight]:

@@ -33,6 +33,26 @@ def weight_bytes(weight: Weight, dtype_bytes: int, quantisation: Quantisation | 
     return weight.numel * (4 if weight.bits32 else dtype_bytes)
 
 
+def stage_weights(
+    anatomy: Anatomy, *, pp: int, stage: int, mtp: bool = False
+) -> list[list[Weight]]:
+    """Weights of one pipeline stage: one list per layer, then one of everything else."""
+    rest: list[Weight] = []
+    if stage == 0:
+        rest += [*anatomy.first, *anatomy.tower, *anatomy.projector]
+    if stage == pp - 1:
+        rest += anatomy.last
+        if anatomy.tied and pp > 1:
+            rest += [w for w in anatomy.first if w.part == "embedding"]
+        if mtp:
+            rest += anatomy.mtp
+    layers = [
+        list(anatomy.layers[index].weights)
+        for index in stage_ranges(len(anatomy.layers), pp)[stage]
+    ]
+    return [*layers, rest]
+
+
 def rank_bytes(
     anatomy: Anatomy,
     *,
@@ -45,22 +65,41 @@ def rank_bytes(
     mtp: bool,
 ) -> int:
     """Bytes of the weights one rank of stage `stage` holds."""
-    weights: list[Weight] = [
-        weight
-        for index in stage_ranges(len(anatomy.layers), pp)[stage]
-        for weight in anatomy.layers[index].weights
-    ]
-    if stage == 0:
-        weights += [*anatomy.first, *anatomy.tower, *anatomy.projector]
-    if stage == pp - 1:
-        weights += anatomy.last
-        if anatomy.tied and pp > 1:
-            weights += [w for w in anatomy.first if w.part == "embedding"]
-        if mtp:
-            weights += anatomy.mtp
-    total = 0
-    for weight in weights:
-        whole = weight_bytes(weight, dtype_bytes, quantisation)
-        share = weight.rank_numel(tp, ep)
-        total += whole if share == weight.numel else -(-whole * share // weight.numel)
-    return total
+    groups = stage_weights(anatomy, pp=pp, stage=stage, mtp=mtp)
+    return sum(_share(w, tp, ep, dtype_bytes, quantisation) for group in groups for w in group)
+
+
+def _share(
+    weight: Weight, tp: int, ep: int, dtype_bytes: int, quantisation: Quantisation | None
+) -> int:
+    whole = weight_bytes(weight, dtype_bytes, quantisation)
+    share = weight.rank_numel(tp, ep)
+    return whole if share == weight.numel else -(-whole * share // weight.numel)
+
+
+MIB = 2**20
+LARGE_ALLOCATION, LARGE_GRAIN, KEPT_REMAINDER = 10 * MIB, 2 * MIB, MIB
+"""torch's caching allocator: from 10 MiB up a tensor gets a segment of its own, rounded up to
+2 MiB, and a remainder of at most 1 MiB is not split off: it counts as allocated
+(c10/cuda/CUDACachingAllocator: kMinLargeAlloc, kRoundLarge, kSmallSize)."""
+
+
+def allocator_slack(
+    anatomy: Anatomy, *, tp: int, pp: int, stage: int, dtype_bytes: int, mtp: bool = False
+) -> int:
+    """Bytes an unquantised rank holds beyond its tensors, because large blocks are rounded up.
+
+    Tensors an engine fuses (query, key and value; gate and up; all experts of a layer) are one
+    allocation each.
+    """
+    slack = 0
+    for group in stage_weights(anatomy, pp=pp, stage=stage, mtp=mtp):
+        sizes: dict[str, int] = {}
+        for number, weight in enumerate(group):
+            name = weight.fuse or str(number)
+            sizes[name] = sizes.get(name, 0) + _share(weight, tp, 1, dtype_bytes, None)
+        for size in sizes.values():
+            spare = -size % LARGE_GRAIN
+            if size >= LARGE_ALLOCATION and spare <= KEPT_REMAINDER:
+                slack += spare
+    return slack

@@ -1,0 +1,94 @@
+"""Reads formulas/activation.yaml: which constants hold for a release, a card, a number of ranks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from kvbudget.errors import KnowledgeError
+from kvbudget.formula.versions import holds, version_key
+
+NEWEST = "9999"
+"""Stands for "the newest release known" where the caller has no version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What an era is chosen by. `version` None: the newest. `peer`: as in gpus.yaml, or None."""
+
+    engine: str
+    version: str | None = None
+    generation: str | None = None
+    tp: int = 1
+    pp: int = 1
+    peer: str | None = None
+    compute_capability: str | None = None
+
+
+def _folder() -> Path:
+    installed = Path(str(resources.files("kvbudget"))) / "_knowledge" / "formulas"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "formulas"
+
+
+@lru_cache(maxsize=8)
+def _load(folder: Path) -> dict[str, Any]:
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    file = folder / "activation.yaml"
+    try:
+        data = yaml.load(file.read_text(encoding="utf-8"), Loader=loader)
+    except (OSError, yaml.YAMLError) as exc:
+        raise KnowledgeError("cannot read the model of activations", file=str(file)) from exc
+    if not isinstance(data, dict) or data.get("schema") != "kvbudget.activation/1":
+        raise KnowledgeError("not a kvbudget.activation/1 file", file=str(file))
+    return dict(data["engines"])
+
+
+def constants(engine: str, folder: Path | None = None) -> dict[str, Any]:
+    """All tables of `engine`. Raises KnowledgeError for an engine without any."""
+    engines = _load(folder or _folder())
+    if engine not in engines:
+        raise KnowledgeError(
+            f"no activation constants for engine {engine!r}", hint=f"known: {', '.join(engines)}"
+        )
+    return dict(engines[engine])
+
+
+def generation(setting: Setting) -> str:
+    """The engine generation in force: stated, or the default of the release."""
+    if setting.generation:
+        return setting.generation
+    for row in constants(setting.engine).get("generations", []):
+        if holds(setting.version or NEWEST, row["versions"]):
+            return str(row["use"])
+    return ""
+
+
+def choose(setting: Setting, table: str) -> dict[str, Any] | None:
+    """The first row of `table` whose conditions all hold, or None."""
+    for row in constants(setting.engine).get(table, []):
+        if _applies(setting, row):
+            return dict(row)
+    return None
+
+
+def _applies(setting: Setting, row: dict[str, Any]) -> bool:
+    if "versions" in row and not holds(setting.version or NEWEST, row["versions"]):
+        return False
+    if "generation" in row and generation(setting) != row["generation"]:
+        return False
+    if "ranks" in row:
+        ranks = "tensor" if setting.tp > 1 else "stages" if setting.pp > 1 else "one"
+        if row["ranks"] != ranks:
+            return False
+    if "peer" in row and setting.peer != row["peer"]:
+        return False
+    wanted = row.get("compute_capability")
+    if wanted is None:
+        return True
+    have = setting.compute_capability
+    return have is not None and version_key(have) >= version_key(wanted)
