@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from kvbudget.errors import KnowledgeError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 

@@ -1,0 +1,1 @@
+"""Watching a running server: samples over time, the alarms they raise, and nothing else."""
