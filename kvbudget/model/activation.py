@@ -1,4 +1,4 @@
-"""The activation peak of a profile run, from shapes: sampler, forward, expert workspace, encoder."""
+"""The activation peak of a profile run, from shapes: sampler, forward, experts, encoder."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from kvbudget.errors import MissingFact
 from kvbudget.model import weights
 from kvbudget.model.activation import Batch, activation_peak
 from kvbudget.model.eras import Setting, choose, constants
+from kvbudget.model.layers import stage_ranges
 from kvbudget.units import GIB
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def rope_cache_bytes(model: Model) -> int:
 
 def _absorbed_bytes(model: Model, setting: Setting, stage: int) -> int:
     """Latent attention keeps its up-projections a second time, unquantised, per rank."""
-    layers = weights.stage_ranges(len(model.anatomy.layers), setting.pp)[stage]
+    layers = stage_ranges(len(model.anatomy.layers), setting.pp)[stage]
     total = 0
     for index in layers:
         mixer = model.anatomy.layers[index].mixer
