@@ -70,7 +70,7 @@ def group_layers(call: Call) -> list[Row]:
     largest bucket sets the group size when it is smaller than factor x the smallest. Rows out:
     group_kind, copies (groups of that kind), group_size (page columns of the shared pool),
     group_layers, group_page, group_bytes (one block of the group), group_block, group_window,
-    padding_layers. One kind only: one group, whatever its pages.
+    padding_layers. One kind only, or `hybrid` off: one group, whatever its pages.
     """
     rows = call.tables[call.name("layers")]
     block = call.number("block").best
@@ -78,7 +78,7 @@ def group_layers(call: Call) -> list[Row]:
     if not rows:
         raise FormulaError("the model has no layers with a cache")
     kinds = {_family(row) for row in rows}
-    if len(kinds) == 1:
+    if len(kinds) == 1 or call.texts.get(call.name("hybrid")) == "off":
         return [_one_group(rows, int(block))]
     widest = max(_int(row, "layer_page") for row in rows)
     buckets: dict[tuple[str, int, int], int] = {}
@@ -108,7 +108,7 @@ def _one_group(rows: list[Row], block: int) -> Row:
     layers = sum(_int(row, "layers") for row in rows)
     total = sum(_int(row, "layers") * _int(row, "layer_page") for row in rows)
     widest = max(_int(row, "layer_page") for row in rows)
-    kind, window = _family(rows[0])
+    kind, window = _family(rows[0]) if len({_family(row) for row in rows}) == 1 else ("full", 0)
     return _group(kind, 1, layers, layers, widest, total, block, window)
 
 
