@@ -12,6 +12,7 @@ from kvbudget.budget import Amount
 from kvbudget.errors import InputError, MissingFact
 from kvbudget.model import weights
 from kvbudget.model.checkpoint import Checkpoint, read_checkpoint
+from kvbudget.model.eras import engine_formats
 from kvbudget.model.families import FAMILIES, TEXT_OF
 from kvbudget.model.fields import Fields
 from kvbudget.model.layers import DTYPE_BYTES, LayerGroup, group_layers, stage_ranges
@@ -157,12 +158,19 @@ class Model:
         stage: int | None = None,
         state_dtype: str = "auto",
         dcp: int = 1,
+        engine: str | None = None,
+        version: str | None = None,
     ) -> list[LayerGroup]:
         """KV layers of one rank (stage None: the stage whose layers cost most per token).
 
         state_dtype: of recurrent states; `auto` is the config's (`mamba_ssm_dtype`), else the
-        model's. Raises InputError for an unknown dtype.
+        model's. engine and version: that engine's own layouts (packed fp8 of sparse attention,
+        float32 states) instead of the plain ones. Raises InputError for an unknown dtype.
         """
+        if engine is not None:
+            kv_dtype, state_dtype = engine_formats(
+                engine, version, kv_dtype, state_dtype, sparse=self.is_sparse
+            )
         declared = self.text.get("mamba_ssm_dtype", "mamba_ssm_cache_dtype")
         state = _dtype_bytes(str(declared)) if declared else self.dtype_bytes
         if state_dtype != "auto":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from kvbudget.errors import KnowledgeError
 from kvbudget.formula.versions import holds, version_key
+from kvbudget.knowledge.where import knowledge_file
+from kvbudget.knowledge.yamlfile import load_yaml
 
 NEWEST = "9999"
 """Stands for "the newest release known" where the caller has no version."""
@@ -28,29 +28,18 @@ class Setting:
     compute_capability: str | None = None
 
 
-def _folder() -> Path:
-    installed = Path(str(resources.files("kvbudget"))) / "_knowledge" / "formulas"
-    return installed if installed.is_dir() else Path(__file__).parents[2] / "formulas"
-
-
-@lru_cache(maxsize=8)
-def _load(folder: Path) -> dict[str, Any]:
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    file = folder / "activation.yaml"
-    try:
-        data = yaml.load(file.read_text(encoding="utf-8"), Loader=loader)
-    except (OSError, yaml.YAMLError) as exc:
-        raise KnowledgeError("cannot read the model of activations", file=str(file)) from exc
+@lru_cache(maxsize=1)
+def _load() -> dict[str, Any]:
+    file = knowledge_file("formulas", "activation.yaml")
+    data = load_yaml(file)
     if not isinstance(data, dict) or data.get("schema") != "kvbudget.activation/1":
         raise KnowledgeError("not a kvbudget.activation/1 file", file=str(file))
     return dict(data["engines"])
 
 
-def constants(engine: str, folder: Path | None = None) -> dict[str, Any]:
+def constants(engine: str) -> dict[str, Any]:
     """All tables of `engine`. Raises KnowledgeError for an engine without any."""
-    engines = _load(folder or _folder())
+    engines = _load()
     if engine not in engines:
         raise KnowledgeError(
             f"no activation constants for engine {engine!r}", hint=f"known: {', '.join(engines)}"
@@ -92,3 +81,19 @@ def _applies(setting: Setting, row: dict[str, Any]) -> bool:
         return True
     have = setting.compute_capability
     return have is not None and version_key(have) >= version_key(wanted)
+
+
+def engine_formats(
+    engine: str, version: str | None, kv_dtype: str, state_dtype: str, *, sparse: bool
+) -> tuple[str, str]:
+    """(KV format, state dtype) an engine uses where the plain names mean something of its own."""
+    tables = constants(engine)
+    release = version or NEWEST
+    for row in tables.get("kv_formats", []):
+        if sparse and kv_dtype in row["kv_dtype"] and holds(release, row["versions"]):
+            kv_dtype = str(row["use"])
+    if state_dtype == "auto":
+        for row in tables.get("state_dtype", []):
+            if holds(release, row["versions"]):
+                state_dtype = str(row["use"])
+    return kv_dtype, state_dtype
