@@ -80,3 +80,25 @@ def load_yaml(path: Path) -> Any:  # noqa: ANN401 - any YAML value
         raise KnowledgeError(f"not YAML: {exc}", file=str(path)) from exc
     except OSError as exc:
         raise KnowledgeError(f"cannot read: {exc.strerror}", file=str(path)) from exc
+
+
+_STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([A-Za-z_]\w*)")
+
+
+def locate(path: Path, message: str) -> tuple[int | None, int | None]:
+    """Line and column of the place a msgspec message names (`... - at `$.lines[3].samples``)."""
+    match = re.search(r"at `\$?([^`]*)`", message)
+    if match is None:
+        return 1, 1
+    node: Any = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Base)
+    for index, key in _STEP.findall(match[1]):
+        if isinstance(node, yaml.SequenceNode) and index.isdigit() and int(index) < len(node.value):
+            node = node.value[int(index)]
+        elif isinstance(node, yaml.MappingNode) and key:
+            found = next((v for k, v in node.value if k.value == key), None)
+            if found is None:
+                break
+            node = found
+        else:
+            break
+    return node.start_mark.line + 1, node.start_mark.column + 1

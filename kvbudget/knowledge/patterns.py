@@ -1,0 +1,160 @@
+"""All log-line patterns of logparsers/ and of user overlays, parsed once and kept in a cache file."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import tempfile
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kvbudget import __version__
+from kvbudget.errors import KnowledgeError
+from kvbudget.knowledge.schema import SCHEMA, Failure, Line, PatternFile
+from kvbudget.knowledge.where import knowledge_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PLACEHOLDERS = {
+    "num": r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?",
+    "int": r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)",
+    "hex": r"0x[0-9a-fA-F]+",
+    "size": r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)? ?(?:[KMGT]i?)?B",
+}
+_PLACEHOLDER = re.compile(r"\{(num|int|hex|size)(?::([A-Za-z_]\w*))?\}")
+
+
+def expand(pattern: str) -> str:
+    """`{num:free}` -> `(?P<free>number)`, `{int}` -> `(?:integer)`."""
+
+    def put(match: re.Match[str]) -> str:
+        body = PLACEHOLDERS[match[1]]
+        return f"(?P<{match[2]}>{body})" if match[2] else f"(?:{body})"
+
+    return _PLACEHOLDER.sub(put, pattern)
+
+
+@dataclass
+class Pattern:
+    """One line or failure of a file; its regular expression is compiled at the first hit."""
+
+    entry: Line | Failure
+    engine: str
+    file: str
+
+    @property
+    def id(self) -> str:
+        return self.entry.id
+
+    @property
+    def is_failure(self) -> bool:
+        return isinstance(self.entry, Failure)
+
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        try:
+            return re.compile(expand(self.entry.pattern))
+        except re.error as exc:
+            raise KnowledgeError(f"{self.id}: pattern: {exc}", file=self.file) from exc
+
+
+@dataclass
+class PatternSet:
+    """Every pattern, and for each literal the patterns worth trying on a line that holds it."""
+
+    patterns: list[Pattern]
+    by_literal: dict[str, list[Pattern]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for pattern in self.patterns:
+            for literal in pattern.entry.literals:
+                self.by_literal.setdefault(literal, []).append(pattern)
+
+    @cached_property
+    def literals(self) -> list[str]:
+        return sorted(self.by_literal)
+
+    def get(self, pattern_id: str) -> Pattern | None:
+        return next((p for p in self.patterns if p.id == pattern_id), None)
+
+
+def pattern_files(overlays: Sequence[Path] = ()) -> list[Path]:
+    """Every pattern file: the shipped ones, then those of each overlay (DIR or DIR/logparsers)."""
+    found = _files_below(knowledge_dir("logparsers"))
+    for overlay in overlays:
+        if not overlay.is_dir():
+            raise KnowledgeError(f"no such folder: {overlay}", hint="give a folder of YAML files")
+        below = overlay / "logparsers"
+        found += _files_below(below if below.is_dir() else overlay)
+    return found
+
+
+def _files_below(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.rglob("*.yaml") if p.parent != folder)
+
+
+def load_patterns(overlays: Sequence[Path] = ()) -> PatternSet:
+    """All patterns. A later file's pattern replaces an earlier one of the same id.
+
+    Raises KnowledgeError with file, line and column.
+    """
+    files = pattern_files(overlays)
+    entries: dict[str, Pattern] = {}
+    for path, parsed in zip(files, _parsed(files), strict=True):
+        for entry in (*parsed.lines, *parsed.failures):
+            entries[entry.id] = Pattern(entry, parsed.engine, str(path))
+    return PatternSet(list(entries.values()))
+
+
+def parse_file(path: Path) -> PatternFile:
+    """One file, checked against the schema. Raises KnowledgeError naming file and line."""
+    from kvbudget.knowledge.yamlfile import load_yaml, locate
+
+    raw = load_yaml(path)
+    try:
+        parsed = msgspec.convert(raw, PatternFile)
+    except msgspec.ValidationError as exc:
+        line, col = locate(path, str(exc))
+        raise KnowledgeError(str(exc), file=str(path), line=line, col=col) from exc
+    if parsed.schema != SCHEMA:
+        raise KnowledgeError(f"schema is {parsed.schema!r}, not {SCHEMA!r}", file=str(path), line=1)
+    return parsed
+
+
+_decoder = msgspec.msgpack.Decoder(list[PatternFile])
+
+
+def _parsed(files: list[Path]) -> list[PatternFile]:
+    """The parsed files, from a cache keyed by their paths, sizes and times where one can be kept."""
+    key = hashlib.blake2b(digest_size=12)
+    key.update(__version__.encode())
+    for path in files:
+        stat = path.stat()
+        key.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode())
+    cache = _cache_dir() / f"patterns-{key.hexdigest()}.msgpack"
+    with contextlib.suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
+        cached = _decoder.decode(cache.read_bytes())
+        if len(cached) == len(files):
+            return cached
+    parsed = [parse_file(path) for path in files]
+    with contextlib.suppress(OSError):
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        for old in cache.parent.glob("patterns-*.msgpack"):
+            old.unlink(missing_ok=True)
+        handle, name = tempfile.mkstemp(dir=cache.parent)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(msgspec.msgpack.encode(parsed))
+        Path(name).replace(cache)
+    return parsed
+
+
+def _cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    return Path(base) / "kvbudget"
