@@ -40,6 +40,11 @@ def root(
     """Where the GPU memory of a vLLM or SGLang server goes, and why."""
 
 
+from kvbudget.cli import derive  # noqa: E402
+
+derive.register(app)
+
+
 def main() -> None:
     """Run the program; every way out has its own exit code (docs/exit-codes.md)."""
     # `--debug` is accepted anywhere on the line, as people add it at the end when a run failed.

@@ -1,0 +1,259 @@
+"""Collects the facts of a request in order of trust, and runs the engine's arithmetic on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from kvbudget.budget import Amount, Provenance, Term
+from kvbudget.derivation import Derivation
+from kvbudget.derive.flags import Machine, default_of, in_release, load_flags
+from kvbudget.errors import MissingFact
+from kvbudget.formula.evaluate import Facts, Run, evaluate
+from kvbudget.formula.interval import Interval
+from kvbudget.formula.registry import Engine, load_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kvbudget.derive.flags import FlagValue
+    from kvbudget.derive.request import Evidence, Request
+    from kvbudget.formula.program import Program
+    from kvbudget.model.layers import LayerGroup
+
+FULL_LENGTH = ("full", "mla", "indexer")
+
+
+@dataclass
+class Gathered:
+    """Facts by name with their provenance; the first one put in wins."""
+
+    numbers: dict[str, Amount] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    provenance: dict[str, Provenance] = field(default_factory=dict)
+    tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    groups: list[LayerGroup] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def number(self, name: str, amount: Amount, source: Provenance) -> None:
+        if name not in self.provenance:
+            self.numbers[name], self.provenance[name] = amount, source
+
+    def text(self, name: str, value: str, source: Provenance) -> None:
+        if name not in self.provenance:
+            self.texts[name], self.provenance[name] = value, source
+
+    def value(self, name: str) -> int | None:
+        found = self.numbers.get(name)
+        return None if found is None else int(found.value)
+
+    def facts(self) -> Facts:
+        intervals = {k: Interval(a.low, a.value, a.high) for k, a in self.numbers.items()}
+        return Facts(intervals, self.texts, self.tables)
+
+
+@dataclass
+class Derived:
+    """The outcome for one rank (the one whose pool is smallest)."""
+
+    request: Request
+    engine: Engine
+    version: str
+    gathered: Gathered
+    run: Run
+    programs: list[Program]
+    derivation: Derivation
+    notes: list[str]
+
+    def amount(self, name: str) -> Amount | None:
+        return self.run.amount(name) or self.gathered.numbers.get(name)
+
+    @property
+    def fits(self) -> bool:
+        """False where the weights leave no pool or one request of max_model_len does not fit."""
+        pool, fits = self.amount("kv_cache_memory"), self.amount("fits")
+        return not ((pool is not None and pool.value <= 0) or (fits is not None and not fits.value))
+
+
+def derive(request: Request) -> Derived:
+    """The engine's derivation of a request. Raises MissingFact where the pool is undetermined."""
+    engine = load_engine(request.engine)
+    version = request.version or engine.latest
+    selectors = engine.selectors(version, request.env)
+    programs = engine.programs(version, selectors)
+    stages = _stage_count(request, engine)
+    ranks = [_one_rank(request, engine, version, selectors, programs, s) for s in range(stages)]
+    return min(ranks, key=_pool_size)
+
+
+def _pool_size(derived: Derived) -> float:
+    for name in ("num_gpu_blocks", "kv_cache_tokens", "kv_cache_memory"):
+        found = derived.amount(name)
+        if found is not None:
+            return found.value
+    return float("inf")
+
+
+def _stage_count(request: Request, engine: Engine) -> int:
+    name = engine.raw["roles"]["pipeline_parallel_size"]
+    found = request.stated.get(name) or request.evidence.get(name)
+    value: Any = request.flags.get(name)
+    if value is None and found is not None and isinstance(found.value, Amount):
+        value = found.value.value
+    return max(1, int(value or 1))
+
+
+def _one_rank(
+    request: Request, engine: Engine, version: str, selectors: Mapping[str, str],
+    programs: list[Program], stage: int,
+) -> Derived:  # fmt: skip
+    facts = Gathered()
+    for name, value in selectors.items():
+        facts.text(name, value, Provenance("engine_default", f"{engine.name} {version}"))
+    _take_evidence(facts, request, programs)
+    _take_card(facts, request)
+    _take_flags(facts, request, engine, version)
+    _take_model(facts, request, engine, version, stage)
+    run = evaluate(programs, facts.facts())
+    wanted = facts.value("max_model_len")
+    longest = run.amount("max_model_len_that_fits")
+    if wanted is not None and facts.texts.get("max_model_len_auto") and longest is not None:
+        fitted = min(wanted, int(longest.value))
+        if 0 < fitted < wanted:
+            facts.numbers["max_model_len"] = Amount.exact(fitted, "tok")
+            run = evaluate(programs, facts.facts())
+    if run.amount("kv_cache_memory") is None and run.amount("kv_cache_tokens") is None:
+        run.need("kv_cache_memory" if "kv_cache_memory" in run.units else "kv_cache_tokens")
+    notes = [*request.notes, *engine.version_notes(version), *facts.notes]
+    if request.model is not None:
+        notes += request.model.notes
+    return Derived(
+        request, engine, version, facts, run, programs,
+        Derivation(", ".join(p.file for p in programs), engine.name, version,
+                   tuple(_terms(facts, run)), tuple(run.steps), tuple(notes)), notes,
+    )  # fmt: skip
+
+
+def _take_evidence(facts: Gathered, request: Request, programs: list[Program]) -> None:
+    """`--set` first, then what a log or profile printed.
+
+    A flag given beside a log asks "what if": then the log's results make way for the arithmetic.
+    """
+    outcomes = {step.name for program in programs for step in program.steps}
+    what_if = bool(request.flags)
+    for source in (request.stated, request.evidence):
+        for name, item in source.items():
+            if source is request.evidence and (
+                (what_if and name in outcomes) or name in request.flags
+            ):
+                continue
+            _put(facts, name, item)
+
+
+def _put(facts: Gathered, name: str, item: Evidence) -> None:
+    if isinstance(item.value, Amount):
+        facts.number(name, item.value, item.provenance)
+    else:
+        facts.text(name, item.value, item.provenance)
+
+
+def _take_card(facts: Gathered, request: Request) -> None:
+    gpu = request.gpu
+    if request.gpu_memory is not None:
+        facts.number("total_memory", Amount.exact(request.gpu_memory, "B"),
+                     Provenance("flag", "--gpu-memory"))  # fmt: skip
+    if gpu is None:
+        return
+    catalogue = Provenance("catalogue", f"gpus.yaml: {gpu.name}")
+    facts.number("total_memory", gpu.total, catalogue)
+    if gpu.smi_total is not None:
+        facts.number("smi_memory_mib", Amount.exact(gpu.smi_total // 2**20, "n"), catalogue)
+    if gpu.sm_count is not None:
+        facts.number("sm_count", Amount.exact(gpu.sm_count, "n"), catalogue)
+
+
+def _take_flags(facts: Gathered, request: Request, engine: Engine, version: str) -> None:
+    """Every flag of the release: the user's value, or the engine's own where it has one."""
+    machine = Machine(facts.value("total_memory"), request.gpu.name if request.gpu else "",
+                      "server", {**facts.texts, **_kinds(request)})  # fmt: skip
+    for flag in load_flags(engine.name).values():
+        given = flag.name in request.flags
+        if not in_release(flag, version):
+            if given:
+                facts.notes.append(f"{engine.name} {version} has no {flag.cli[0]}: {flag.doc}")
+            continue
+        value = request.flags[flag.name] if given else default_of(flag, version, machine)
+        if value is None:
+            continue
+        source = (
+            Provenance("flag", flag.cli[0])
+            if given
+            else Provenance("engine_default", f"{flag.cli[0]} unset, {engine.name} {version}")
+        )
+        _put_flag(facts, flag.fact, value, source)
+
+
+def _put_flag(facts: Gathered, name: str, value: FlagValue, source: Provenance) -> None:
+    if name in facts.provenance:
+        return
+    if isinstance(value, bool):
+        facts.numbers[name] = Amount.exact(int(value), "n")
+        facts.texts[name] = "on" if value else "off"
+    elif isinstance(value, int | float):
+        facts.numbers[name] = Amount.exact(value, _unit(name))
+    else:
+        facts.texts[name] = str(value)
+    facts.provenance[name] = source
+
+
+def _unit(name: str) -> str:
+    from kvbudget.facts import FACTS
+
+    spec = FACTS.get(name)
+    return spec.unit if spec is not None and spec.unit is not None else "n"
+
+
+def _kinds(request: Request) -> dict[str, str]:
+    if request.model is None:
+        return {}
+    return {"attention": "mla" if request.model.is_mla else "full"}
+
+
+def _take_model(
+    facts: Gathered, request: Request, engine: Engine, version: str, stage: int
+) -> None:
+    from kvbudget.derive.model_terms import take_estimates, take_layers, take_lengths
+
+    take_lengths(facts, request, engine)
+    if request.model is None:
+        return
+    take_layers(facts, request, engine, stage)
+    take_estimates(facts, request, engine, version, stage)
+
+
+def _terms(facts: Gathered, run: Run) -> list[Term]:
+    """The numbers the derivation used, memory first, and the residual."""
+    used = [name for name in run.numbers if name in facts.provenance]
+    rows = [
+        Term(name, replace(facts.numbers[name], unit=run.units.get(name, facts.numbers[name].unit)),
+             facts.provenance[name])
+        for name in used
+    ]  # fmt: skip
+    pool = run.amount("kv_cache_memory")
+    if pool is not None and "kv_cache_memory" not in facts.provenance:
+        step = next((s for s in run.steps if s.name == "kv_cache_memory"), None)
+        where = f"{step.symbol} = {step.expr}" if step else "residual"
+        rows.append(Term("kv_cache_memory", pool, Provenance("derived", where)))
+    return sorted(rows, key=lambda term: term.amount.unit != "B")
+
+
+def need_capacity(request: Request) -> None:
+    """Raises MissingFact where neither a card nor a log or profile says how much memory there is."""
+    known = {*request.stated, *request.evidence}
+    enough = {"total_memory", "kv_cache_memory", "num_gpu_blocks", "kv_cache_tokens",
+              "avail_memory_before_weights", "requested_memory"}  # fmt: skip
+    if request.gpu is None and request.gpu_memory is None and not known & enough:
+        raise MissingFact(
+            "the card's memory is not known", ("total_memory",),
+            "give --gpu NAME, --gpu-memory SIZE, --from-log FILE or --from-profile FILE",
+        )  # fmt: skip

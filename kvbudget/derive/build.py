@@ -1,0 +1,164 @@
+"""From the words of a command line to derivations, one per engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kvbudget.derive.assemble import Derived, derive, need_capacity
+from kvbudget.derive.catalogue import Gpu, find_gpu
+from kvbudget.derive.flags import CommandLine, parse_command
+from kvbudget.derive.request import Evidence, Request, parse_stated
+from kvbudget.errors import InputError
+from kvbudget.formula.registry import engine_names, load_engine
+from kvbudget.formula.versions import version_key
+from kvbudget.units import parse_size
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from kvbudget.model.config import Model
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Options of derive and plan as typed."""
+
+    tokens: tuple[str, ...] = ()
+    engine: str | None = None
+    versions: tuple[str, ...] = ()
+    gpu: str | None = None
+    gpu_memory: str | None = None
+    env: tuple[str, ...] = ()
+    stated: tuple[str, ...] = ()
+    assume: tuple[str, ...] = ()
+    log: Path | None = None
+    profile: Path | None = None
+
+
+def build(inputs: Inputs) -> list[Derived]:
+    """One derivation, or two for `--engine both`. Raises InputError and MissingFact."""
+    return [derive(request) for request in requests(inputs)]
+
+
+def requests(inputs: Inputs) -> list[Request]:
+    """The requests behind the typed options, one per engine."""
+    from kvbudget.derive.sources import log_evidence, profile_evidence
+
+    evidence: dict[str, Evidence] = {}
+    found_engine = found_version = None
+    notes: list[str] = []
+    if inputs.log is not None:
+        found_engine, found_version, evidence, notes = log_evidence(inputs.log, inputs.engine)
+    if inputs.profile is not None:
+        evidence = {**profile_evidence(inputs.profile), **evidence}
+    engines = _engines(inputs, found_engine)
+    versions = _versions(inputs.versions, engines)
+    if found_engine in engines and found_engine not in versions and found_version:
+        versions[found_engine] = found_version
+    lines = _commands(inputs.tokens, engines)
+    model = _model(lines, inputs.assume)
+    gpu = find_gpu(inputs.gpu) if inputs.gpu else None
+    memory = parse_size(inputs.gpu_memory) if inputs.gpu_memory else None
+    env = _pairs(inputs.env, "--env")
+    out = []
+    for name in engines:
+        line = lines[name]
+        request = Request(
+            name, versions.get(name), model, gpu, memory, {**line.env, **env}, line.flags,
+            parse_stated(inputs.stated), evidence, (*notes, *_unknown_notes(lines, name)),
+        )  # fmt: skip
+        need_capacity(request)
+        out.append(request)
+    return out
+
+
+def _engines(inputs: Inputs, found: str | None) -> list[str]:
+    known = engine_names()
+    wanted = inputs.engine
+    if wanted is None:
+        wanted = found or _named_in(inputs) or ("vllm" if "vllm" in known else known[0])
+    if wanted == "both":
+        return known
+    if wanted not in known:
+        raise InputError(f"unknown engine {wanted!r}", f"one of: {', '.join(known)}, both")
+    return [wanted]
+
+
+def _named_in(inputs: Inputs) -> str | None:
+    """The engine a version or a pasted command names."""
+    for name in engine_names():
+        if any(v.startswith(f"{name}@") for v in inputs.versions):
+            return name
+        for launcher in load_engine(name).raw.get("launch") or ():
+            words, size = list(inputs.tokens), len(launcher)
+            if any(words[i : i + size] == launcher for i in range(len(words))):
+                return name
+    return None
+
+
+def _versions(typed: Sequence[str], engines: Sequence[str]) -> dict[str, str]:
+    out = {}
+    for text in typed:
+        name, sep, version = text.rpartition("@")
+        if not sep:
+            if len(engines) > 1:
+                raise InputError(
+                    f"--engine-version {text} of which engine?", f"{engines[0]}@{text}"
+                )
+            name = engines[0]
+        if name not in engine_names():
+            raise InputError(f"unknown engine {name!r}", f"one of: {', '.join(engine_names())}")
+        version_key(version)
+        out[name] = version
+    return out
+
+
+def _commands(tokens: Sequence[str], engines: Sequence[str]) -> dict[str, CommandLine]:
+    return {name: parse_command(name, tokens) for name in engines}
+
+
+def _unknown_notes(lines: Mapping[str, CommandLine], name: str) -> list[str]:
+    others = [line for engine, line in lines.items() if engine != name]
+    words = [w for w in lines[name].unknown if all(w in other.unknown for other in others)]
+    if not words:
+        return []
+    return [f"not known to move memory, left out: {' '.join(words)}"]
+
+
+def _model(lines: Mapping[str, CommandLine], assume: Sequence[str]) -> Model | None:
+    from kvbudget.model.config import load_model
+
+    source = next((line.model for line in lines.values() if line.model), None)
+    if source is None:
+        return None
+    fields: dict[str, Any] = {k: _number(v) for k, v in _pairs(assume, "--assume").items()}
+    return load_model(source, assume=fields or None)
+
+
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _pairs(items: Sequence[str], option: str) -> dict[str, str]:
+    out = {}
+    for item in items:
+        name, sep, value = item.partition("=")
+        if not sep or not name:
+            raise InputError(f"{option} takes NAME=VALUE, not {item!r}", f"{option} NAME=VALUE")
+        out[name] = value
+    return out
+
+
+def with_flags(request: Request, **flags: int | float | str | bool) -> Request:
+    """The same request with these engine flags set."""
+    return replace(request, flags={**request.flags, **flags})
+
+
+__all__ = ["Gpu", "Inputs", "build", "requests", "with_flags"]

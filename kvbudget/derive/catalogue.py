@@ -1,0 +1,54 @@
+"""formulas/gpus.yaml: cards by name, blanks, dashes and case ignored, unique prefixes welcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvbudget.budget import Amount
+from kvbudget.errors import InputError
+from kvbudget.knowledge.where import knowledge_file
+from kvbudget.knowledge.yamlfile import load_yaml
+from kvbudget.units import GIB, MIB
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One card: total as the driver reports it, nvidia-smi's total, rates."""
+
+    name: str
+    total: Amount
+    smi_total: int | None
+    sm_count: int | None
+    compute_capability: str | None
+    peer: str | None
+    hbm_bytes_per_s: int | None
+    host_link_name: str | None
+    host_link_bytes_per_s: int | None
+
+
+def _plain(name: str) -> str:
+    return "".join(char for char in name.lower() if char.isalnum())
+
+
+def find_gpu(name: str) -> Gpu:
+    """Raises InputError for an unknown or ambiguous name, listing the candidates."""
+    rows = load_yaml(knowledge_file("formulas", "gpus.yaml"))["gpus"]
+    wanted = _plain(name)
+    spelled = {_plain(s): row for row in rows for s in (row["name"], *(row.get("aliases") or ()))}
+    row = spelled.get(wanted)
+    if row is None:
+        found = {r["name"]: r for text, r in spelled.items() if wanted and text.startswith(wanted)}
+        if len(found) != 1:
+            what = "is ambiguous" if found else "is not in the catalogue"
+            names = ", ".join(found or [r["name"] for r in rows])
+            raise InputError(
+                f"GPU {name!r} {what}", f"--gpu-memory SIZE does without; known: {names}"
+            )
+        row = next(iter(found.values()))
+    low, usual, high = (int(value * GIB) for value in row["reported_gib"])
+    smi, link = row.get("smi_mib"), row.get("host_link") or {}
+    return Gpu(
+        row["name"], Amount(usual, low, high, "B"), None if smi is None else smi * MIB,
+        row.get("sm_count"), row.get("compute_capability"), row.get("peer"),
+        row.get("hbm_bytes_per_s"), link.get("name"), link.get("bytes_per_s"),
+    )  # fmt: skip

@@ -1,0 +1,167 @@
+"""What a model contributes to a derivation: lengths, layers with a cache, modelled terms."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from kvbudget.budget import Amount, Provenance
+
+if TYPE_CHECKING:
+    from kvbudget.derive.assemble import Gathered
+    from kvbudget.derive.request import Request
+    from kvbudget.formula.registry import Engine
+    from kvbudget.model.layers import LayerGroup
+
+FULL_LENGTH = frozenset({"full", "mla", "indexer"})
+
+
+def take_lengths(facts: Gathered, request: Request, engine: Engine) -> None:
+    """max_model_len: as set, or the model's; -1 (auto) is fitted after a first pass."""
+    role = engine.raw["roles"]["max_model_len"]
+    model = request.model
+    own = model.max_position_embeddings if model is not None else 0
+    given = facts.numbers.get(role)
+    if given is not None and given.value == -1:
+        del facts.numbers[role], facts.provenance[role]
+        facts.texts["max_model_len_auto"] = "yes"
+        given = None
+    if given is not None and role != "max_model_len":
+        facts.number("max_model_len", given, facts.provenance[role])
+    if own:
+        source = Provenance("config", "config.json: max_position_embeddings")
+        facts.number("max_model_len", Amount.exact(own, "tok"), source)
+    length = facts.value("max_model_len")
+    if length is not None:
+        facts.number("model_max_len", Amount.exact(max(length, own), "tok"),
+                     facts.provenance["max_model_len"])  # fmt: skip
+        _raise_batch(facts, engine, length)
+
+
+def _raise_batch(facts: Gathered, engine: Engine, length: int) -> None:
+    """Engine rules that tie the batch limits to the length (index.yaml: batch_rules)."""
+    tokens, requests = engine.raw["roles"].get("tokens"), engine.raw["roles"].get("requests")
+    for rule in engine.raw.get("batch_rules") or ():
+        if any(facts.texts.get(k) != v for k, v in rule["when"].items()):
+            continue
+        if facts.provenance.get(tokens) and facts.provenance[tokens].kind == "engine_default":
+            raised = max(facts.numbers[tokens].value, length)
+            facts.numbers[tokens] = Amount.exact(raised, "tok")
+    if tokens in facts.numbers and requests in facts.numbers:
+        for name, bound in (
+            (tokens, facts.numbers[requests].value * length),
+            (requests, facts.numbers[tokens].value),
+        ):
+            if facts.provenance[name].kind == "engine_default":
+                least = min(facts.numbers[name].value, bound)
+                facts.numbers[name] = Amount.exact(least, facts.numbers[name].unit)
+
+
+def _role(facts: Gathered, engine: Engine, role: str, fallback: int) -> int:
+    name = engine.raw["roles"].get(role)
+    value = facts.value(name) if name else None
+    return fallback if value is None else value
+
+
+def take_layers(facts: Gathered, request: Request, engine: Engine, stage: int) -> None:
+    """The table layer_groups, and the text facts about its shape."""
+    model = request.model
+    assert model is not None
+    roles = engine.raw["roles"]
+    tp, pp = (
+        _role(facts, engine, "tensor_parallel_size", 1),
+        _role(facts, engine, "pipeline_parallel_size", 1),
+    )
+    kv_dtype = facts.texts.get(roles.get("kv_cache_dtype", ""), "auto")
+    block = _role(facts, engine, "block_size", 1)
+    dtype = facts.texts.get(roles.get("dtype", ""), "auto")
+    model = model.with_dtype(dtype)
+    state = facts.texts.get(roles.get("state_dtype", ""), "auto")
+    groups = model.layer_groups(
+        tp, pp, kv_dtype=kv_dtype, block_size=block, stage=stage, state_dtype=state,
+    )  # fmt: skip
+    facts.groups = groups
+    rows = [_row(group) for group in groups]
+    facts.tables["layer_groups"] = rows
+    source = Provenance("config", "config.json: layers")
+    states = [g for g in groups if g.kind == "linear"]
+    text = "none" if not states else "only" if len(states) == len(groups) else "some"
+    facts.text("state_layers", text, source)
+    names: dict[str, str] = (engine.raw.get("vocabulary") or {}).get("attention") or {}
+    kind = "mla" if model.is_mla else "full"
+    facts.text("attention", names.get(kind, kind), source)
+    sizes = {g.bytes_per_token for g in groups}
+    only_full = all(g.kind in FULL_LENGTH for g in groups)
+    facts.text("page_layout", "mixed" if only_full and len(sizes) > 1 else "uniform", source)
+    off = facts.value("disable_hybrid_kv_cache_manager")
+    facts.text("hybrid_manager", "off" if off else "on", source)
+    facts.text("multimodal", "yes" if model.is_multimodal else "no", source)
+    for name in ("hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads",
+                 "num_key_value_heads", "head_dim", "intermediate_size"):  # fmt: skip
+        facts.number(name, Amount.exact(getattr(model, name), "n"),
+                     Provenance("config", f"config.json: {name}"))  # fmt: skip
+
+
+def _row(group: LayerGroup) -> dict[str, Any]:
+    return {
+        "kind": group.kind, "layers": group.layers, "layer_token_bytes": group.bytes_per_token,
+        "layer_state_bytes": group.state_bytes, "layer_window": group.window or 0,
+        "layer_kv_heads": group.num_kv_heads, "layer_head_dim": group.head_dim,
+        "layer_v_head_dim": group.v_head_dim,
+    }  # fmt: skip
+
+
+def eager(facts: Gathered) -> bool:
+    """True where no graphs are captured: --enforce-eager, -O0, cudagraph_mode NONE."""
+    if facts.value("enforce_eager") or facts.value("optimization_level") == 0:
+        return True
+    if facts.value("disable_cuda_graph"):
+        return True
+    config = facts.texts.get("compilation_config", "")
+    if config.strip() == "0":
+        return True
+    try:
+        parsed = json.loads(config) if config.strip().startswith("{") else {}
+    except ValueError:
+        return False
+    return isinstance(parsed, dict) and (
+        str(parsed.get("cudagraph_mode", "")).upper() == "NONE" or parsed.get("level") == 0
+    )
+
+
+def take_estimates(
+    facts: Gathered, request: Request, engine: Engine, version: str, stage: int
+) -> None:
+    """Modelled terms with their bands, for whatever nothing better is known of."""
+    from kvbudget.model.activation import Batch
+    from kvbudget.model.eras import Setting
+    from kvbudget.model.estimate import estimate
+
+    assert request.model is not None
+    roles, gpu = engine.raw["roles"], request.gpu
+    tp = _role(facts, engine, "tensor_parallel_size", 1)
+    setting = Setting(
+        engine.name, version, facts.texts.get("engine_core"), tp,
+        _role(facts, engine, "pipeline_parallel_size", 1),
+        gpu.peer if gpu else None, gpu.compute_capability if gpu else None,
+    )  # fmt: skip
+    tokens = facts.value(roles.get("tokens", ""))
+    requests = facts.value(roles.get("requests", ""))
+    batch = None
+    if tokens is not None and requests is not None:
+        batch = Batch(tokens, requests, facts.texts.get("sampler"), gpu.sm_count if gpu else None)
+    model = request.model.with_dtype(facts.texts.get(roles.get("dtype", ""), "auto"))
+    parallel = facts.value(roles.get("expert_parallel", "")) or 0
+    ep = tp * _role(facts, engine, "data_parallel_size", 1) if parallel == 1 else max(parallel, 1)
+    terms = estimate(model, setting, batch, stage=stage, ep=ep, eager=eager(facts))
+    for name, term in terms.items():
+        source = term.provenance
+        if name == "weights_memory":
+            kind = "headers" if model.checkpoint is not None else "config"
+            source = Provenance("headers" if kind == "headers" else "config", term.formula)
+        facts.number(name, term.amount, source)
+    total, context = facts.numbers.get("total_memory"), facts.numbers.get("context_memory")
+    if total is not None and context is not None:
+        free = Amount(total.value - context.value, total.value - context.high,
+                      total.value - context.low, "B")  # fmt: skip
+        facts.number("free_memory", free, Provenance("modelled", "total - context_memory"))

@@ -1,0 +1,65 @@
+"""A derivation in three lines a step: the formula, the numbers put in, the result and its source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvbudget.units import GIB, format_amount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kvbudget.budget import Amount
+    from kvbudget.derivation import Source, Step
+
+
+def figure(value: float, unit: str) -> str:
+    """A number with its unit: bytes both exact and in GiB where they are large."""
+    if unit == "B" and abs(value) >= GIB // 10:
+        return f"{int(value):,} B ({value / GIB:,.2f} GiB)"
+    if unit in ("B", "B/blk", "B/tok"):
+        return f"{int(value):,} {unit}"
+    if unit in ("x", "ratio", "n"):
+        text = f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+        return f"{text}x" if unit == "x" else text
+    return format_amount(value, unit)
+
+
+def band(amount: Amount) -> str:
+    """The interval, where there is one: `[55.10 .. 56.53 GiB]`."""
+    if amount.is_exact:
+        return ""
+    if amount.unit == "B":
+        return f"[{amount.low / GIB:,.2f} .. {amount.high / GIB:,.2f} GiB]"
+    low, high = figure(amount.low, amount.unit), figure(amount.high, amount.unit)
+    return f"[{low} .. {high}]"
+
+
+def source_text(source: Source | None) -> str:
+    """`vllm/v1/worker/utils.py:724 (>=0.26)`."""
+    if source is None:
+        return ""
+    lines = f":{source.lines}" if source.lines else ""
+    return f"{source.path}{lines}  ({source.versions or 'any version'})"
+
+
+def step_lines(step: Step) -> list[str]:
+    """The three lines; a formula that is only a number or a name takes two."""
+    pad = " " * len(step.symbol)
+    lines = [f"{step.symbol} = {step.expr}"]
+    if step.substituted not in (step.expr, figure(step.amount.value, "n")):
+        lines.append(f"{pad} = {step.substituted}")
+    result = f"{pad} = {figure(step.amount.value, step.amount.unit)}"
+    tail = band(step.amount)
+    lines.append(f"{result}  {tail}".rstrip())
+    return lines
+
+
+def derivation_text(steps: Iterable[Step]) -> str:
+    """All steps, each with its meaning and source, as plain text."""
+    blocks = []
+    for step in steps:
+        first, *rest = step_lines(step)
+        rest[-1] = f"{rest[-1]:<58}  {source_text(step.source)}".rstrip()
+        blocks.append("\n".join([f"# {step.doc}", first, *rest]))
+    return "\n\n".join(blocks)
