@@ -227,7 +227,7 @@ def _take_model(
     take_lengths(facts, request, engine)
     if request.model is None:
         return
-    take_layers(facts, request, engine, stage)
+    take_layers(facts, request, engine, version, stage)
     take_estimates(facts, request, engine, version, stage)
 
 

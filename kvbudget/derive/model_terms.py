@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kvbudget.budget import Amount, Provenance
+from kvbudget.model.eras import Setting
+from kvbudget.model.facts import model_facts
 
 if TYPE_CHECKING:
     from kvbudget.derive.assemble import Gathered
     from kvbudget.derive.request import Request
     from kvbudget.formula.registry import Engine
-    from kvbudget.model.layers import LayerGroup
 
 FULL_LENGTH = frozenset({"full", "mla", "indexer"})
 
@@ -63,7 +64,9 @@ def _role(facts: Gathered, engine: Engine, role: str, fallback: int) -> int:
     return fallback if value is None else value
 
 
-def take_layers(facts: Gathered, request: Request, engine: Engine, stage: int) -> None:
+def take_layers(
+    facts: Gathered, request: Request, engine: Engine, version: str, stage: int
+) -> None:
     """The table layer_groups, and the text facts about its shape."""
     model = request.model
     assert model is not None
@@ -81,34 +84,20 @@ def take_layers(facts: Gathered, request: Request, engine: Engine, stage: int) -
         tp, pp, kv_dtype=kv_dtype, block_size=block, stage=stage, state_dtype=state,
     )  # fmt: skip
     facts.groups = groups
-    rows = [_row(group) for group in groups]
-    facts.tables["layer_groups"] = rows
-    source = Provenance("config", "config.json: layers")
-    states = [g for g in groups if g.kind == "linear"]
-    text = "none" if not states else "only" if len(states) == len(groups) else "some"
-    facts.text("state_layers", text, source)
-    names: dict[str, str] = (engine.raw.get("vocabulary") or {}).get("attention") or {}
-    kind = "mla" if model.is_mla else "full"
-    facts.text("attention", names.get(kind, kind), source)
+    source = Provenance("config", "config.json")
+    setting = _setting(facts, request, engine, version)
+    found = model_facts(model, setting, groups, facts.value("max_model_len") or 0)
+    facts.tables["layer_groups"] = [dict(row) for row in found.layers]
+    for name, text in found.texts.items():
+        facts.text(name, text, source)
+    for name, number in found.numbers.items():
+        amount = number if isinstance(number, Amount) else Amount.exact(number, "n")
+        facts.number(name, amount, source)
     sizes = {g.bytes_per_token for g in groups}
     only_full = all(g.kind in FULL_LENGTH for g in groups)
     facts.text("page_layout", "mixed" if only_full and len(sizes) > 1 else "uniform", source)
     off = facts.value("disable_hybrid_kv_cache_manager")
     facts.text("hybrid_manager", "off" if off else "on", source)
-    facts.text("multimodal", "yes" if model.is_multimodal else "no", source)
-    for name in ("hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads",
-                 "num_key_value_heads", "head_dim", "intermediate_size"):  # fmt: skip
-        facts.number(name, Amount.exact(getattr(model, name), "n"),
-                     Provenance("config", f"config.json: {name}"))  # fmt: skip
-
-
-def _row(group: LayerGroup) -> dict[str, Any]:
-    return {
-        "kind": group.kind, "layers": group.layers, "layer_token_bytes": group.bytes_per_token,
-        "layer_state_bytes": group.state_bytes, "layer_window": group.window or 0,
-        "layer_kv_heads": group.num_kv_heads, "layer_head_dim": group.head_dim,
-        "layer_v_head_dim": group.v_head_dim,
-    }  # fmt: skip
 
 
 def eager(facts: Gathered) -> bool:
@@ -129,22 +118,27 @@ def eager(facts: Gathered) -> bool:
     )
 
 
+def _setting(facts: Gathered, request: Request, engine: Engine, version: str) -> Setting:
+    gpu = request.gpu
+    return Setting(
+        engine.name, version, facts.texts.get("engine_core"),
+        _role(facts, engine, "tensor_parallel_size", 1),
+        _role(facts, engine, "pipeline_parallel_size", 1),
+        gpu.peer if gpu else None, gpu.compute_capability if gpu else None,
+    )  # fmt: skip
+
+
 def take_estimates(
     facts: Gathered, request: Request, engine: Engine, version: str, stage: int
 ) -> None:
     """Modelled terms with their bands, for whatever nothing better is known of."""
     from kvbudget.model.activation import Batch
-    from kvbudget.model.eras import Setting
     from kvbudget.model.estimate import estimate
 
     assert request.model is not None
     roles, gpu = engine.raw["roles"], request.gpu
     tp = _role(facts, engine, "tensor_parallel_size", 1)
-    setting = Setting(
-        engine.name, version, facts.texts.get("engine_core"), tp,
-        _role(facts, engine, "pipeline_parallel_size", 1),
-        gpu.peer if gpu else None, gpu.compute_capability if gpu else None,
-    )  # fmt: skip
+    setting = _setting(facts, request, engine, version)
     tokens = facts.value(roles.get("tokens", ""))
     requests = facts.value(roles.get("requests", ""))
     batch = None

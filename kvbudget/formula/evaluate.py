@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kvbudget.formula.language import Value
-    from kvbudget.units import Number
+
 
 Row = dict[str, "Interval | str"]
 Table = list[Row]
@@ -33,9 +33,6 @@ class Facts:
     numbers: Mapping[str, Interval] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
-
-    def with_number(self, name: str, value: Number) -> Facts:
-        return Facts({**self.numbers, name: Interval.exact(value)}, self.texts, self.tables)
 
 
 @dataclass
@@ -84,13 +81,10 @@ class Run:
         return tuple(seen)
 
 
-def evaluate(
-    programs: Sequence[Program], facts: Facts, *, until: str | None = None, quiet: bool = False
-) -> Run:
-    """Take every step that the facts allow, in order; stop before the step `until`.
+def evaluate(programs: Sequence[Program], facts: Facts) -> Run:
+    """Take every step that the facts allow, in order.
 
-    quiet: values only, no Step records (for searches). Raises FormulaError when a variant does
-    not apply exactly once, or a formula divides by zero.
+    Raises FormulaError when a variant does not apply exactly once, or a formula divides by zero.
     """
     inputs, steps = joined(programs)
     run = Run()
@@ -98,17 +92,54 @@ def evaluate(
         _take_input(run, name, given, facts)
     for step in steps:
         run.units[step.name] = step.unit
-        if step.name == until:
-            break
         if step.name in facts.numbers and not step.makes_table and step.over is None:
             run.numbers[step.name] = facts.numbers[step.name]
-        elif step.call is not None:
-            _take_call(run, step, programs, facts, quiet=quiet)
-        elif step.over is not None:
-            _take_column(run, step, quiet=quiet)
         else:
-            _take_scalar(run, step, quiet=quiet)
+            _take(run, step, steps)
     return run
+
+
+def _take(run: Run, step: StepSpec, steps: Sequence[StepSpec], *, quiet: bool = False) -> None:
+    if step.call is not None:
+        _take_call(run, step, steps, quiet=quiet)
+    elif step.over is not None:
+        _take_column(run, step, quiet=quiet)
+    else:
+        _take_scalar(run, step, quiet=quiet)
+
+
+def _names_of(step: StepSpec) -> set[str]:
+    """Facts, steps, columns and tables a step reads."""
+    names = {name for case in step.cases for name in (*case.expr.names, *case.when)}
+    names |= {str(arg).removeprefix("=") for arg in step.args.values()}
+    return names | ({step.over} if step.over else set())
+
+
+def _between(steps: Sequence[StepSpec], start: str, goal: str) -> list[StepSpec]:
+    """The steps that depend on `start` and that `goal` depends on, in order."""
+    touched, down = {start}, []
+    for step in steps:
+        reads = _names_of(step)
+        if reads & touched:
+            touched |= {step.name, *step.columns}
+            down.append(step)
+    wanted, up = {goal}, []
+    for step in reversed(down):
+        if wanted & {step.name, *step.columns}:
+            wanted |= _names_of(step)
+            up.append(step)
+    return up[::-1]
+
+
+def _retry(
+    run: Run, chain: Sequence[StepSpec], name: str, value: int, goal: str
+) -> Interval | None:
+    """`goal` with another value of the fact `name`; the rest of the run stays as it is."""
+    tables = {key: [dict(row) for row in rows] for key, rows in run.tables.items()}
+    again = Run({**run.numbers, name: Interval.exact(value)}, run.texts, tables)
+    for step in chain:
+        _take(again, step, (), quiet=True)
+    return again.numbers.get(goal)
 
 
 def _take_input(run: Run, name: str, given: Input, facts: Facts) -> None:
@@ -202,9 +233,7 @@ def _take_column(run: Run, step: StepSpec, *, quiet: bool) -> None:
             run.steps.append(_record(step, chosen.expr.text, text, value, label))
 
 
-def _take_call(
-    run: Run, step: StepSpec, programs: Sequence[Program], facts: Facts, *, quiet: bool
-) -> None:
+def _take_call(run: Run, step: StepSpec, steps: Sequence[StepSpec], *, quiet: bool) -> None:
     assert step.call is not None
     lacking = tuple(
         arg
@@ -216,9 +245,12 @@ def _take_call(
         run.missing[step.name] = lacking
         return
 
+    chains: dict[tuple[str, str], list[StepSpec]] = {}
+
     def again(name: str, value: int, goal: str) -> Interval | None:
-        retry = evaluate(programs, facts.with_number(name, value), until=step.name, quiet=True)
-        return retry.numbers.get(goal)
+        if (name, goal) not in chains:
+            chains[name, goal] = _between(steps, name, goal)
+        return _retry(run, chains[name, goal], name, value, goal)
 
     outcome = PRIMITIVES[step.call](Call(step.args, run.numbers, run.texts, run.tables, again))
     shown = ", ".join(f"{key}={arg}" for key, arg in step.args.items())

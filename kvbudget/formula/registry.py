@@ -4,41 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import yaml
 
 from kvbudget.errors import InputError, KnowledgeError
 from kvbudget.formula.program import Program, read_program
 from kvbudget.formula.versions import holds, version_key
+from kvbudget.knowledge.where import knowledge_dir
+from kvbudget.knowledge.yamlfile import load_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-def formulas_dir() -> Path:
-    """The folder of formula files: in an installed package, or in the checkout beside it."""
-    package = Path(__file__).resolve().parent.parent
-    for place in (package / "_knowledge" / "formulas", package.parent / "formulas"):
-        if place.is_dir():
-            return place
-    raise KnowledgeError("formulas/ is missing from this installation", hint="reinstall kvbudget")
-
-
-@lru_cache(maxsize=64)
-def load_yaml(path: Path) -> Any:  # noqa: ANN401 - any YAML value
-    """One parsed YAML file. Raises KnowledgeError with its position when it is malformed."""
-    try:
-        return yaml.load(path.read_bytes(), Loader=yaml.CSafeLoader)
-    except yaml.MarkedYAMLError as exc:
-        mark = exc.problem_mark
-        raise KnowledgeError(
-            exc.problem or "not YAML", file=str(path),
-            line=mark.line + 1 if mark else None, col=mark.column + 1 if mark else None,
-        ) from exc  # fmt: skip
-    except OSError as exc:
-        raise KnowledgeError(f"cannot read: {exc.strerror}", file=str(path)) from exc
+    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -130,13 +106,13 @@ def load_program(path: Path) -> Program:
 
 def engine_names() -> list[str]:
     """Engines with an index of formula files."""
-    return sorted(p.parent.name for p in formulas_dir().glob("*/index.yaml"))
+    return sorted(p.parent.name for p in knowledge_dir("formulas").glob("*/index.yaml"))
 
 
 @lru_cache(maxsize=8)
 def load_engine(name: str) -> Engine:
     """Raises InputError for an engine without formulas."""
-    root = formulas_dir() / name
+    root = knowledge_dir("formulas") / name
     if not (root / "index.yaml").is_file():
         raise InputError(f"unknown engine {name!r}", f"one of: {', '.join(engine_names())}")
     raw = load_yaml(root / "index.yaml")
