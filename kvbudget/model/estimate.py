@@ -182,4 +182,6 @@ def estimate(
         terms["context_memory"] = context_memory(setting)
     if "load_growth_gib" in tables:
         terms["load_growth_memory"] = load_growth(setting)
+    if "rank_spread_gib" in tables:
+        terms["rank_spread"] = _table(setting, "rank_spread_gib")
     return terms

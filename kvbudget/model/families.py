@@ -133,6 +133,7 @@ def mixture(
     *,
     qkv_bias: bool | None = False,
     qk_norm: bool | None = False,
+    qk_norm_width: str = "head",
     shared: str = "",
     shared_gate: bool = False,
     first_dense: bool = False,
@@ -141,6 +142,7 @@ def mixture(
 ) -> Builder:
     """Mixture-of-experts on grouped-query attention (Mixtral, Qwen-MoE, GLM-4.5).
 
+    qk_norm_width full: query and key norms as wide as the projections.
     shared: name of the field with the shared expert's width; `n_shared_experts` counts copies of
     the routed width. first_dense: `first_k_dense_replace` leading layers are dense.
     """
@@ -150,10 +152,13 @@ def mixture(
         heads, kv_heads, dim = _heads(c)
         count = c.int("num_hidden_layers")
         with_norm = c.flag("use_qk_norm") if qk_norm is None else qk_norm
+        norm_size = 2 * dim if with_norm else 0
+        if qk_norm_width == "full":
+            norm_size = (heads + kv_heads) * dim
         mixer = blocks.grouped_query(
             hidden=hidden, heads=heads, kv_heads=kv_heads, head_dim=dim,
             qkv_bias=c.flag("attention_bias") if qkv_bias is None else qkv_bias,
-            qk_norm=2 * dim if with_norm else 0,
+            qk_norm=norm_size,
         )  # fmt: skip
         sparse = tuple(_expert_block(c, shared, shared_gate, correction, bits32=router_bits32))
         norm = (blocks.vector("norm", 2 * hidden),)
@@ -518,11 +523,25 @@ FAMILIES: dict[str, Builder] = {
     "qwen3_vl_text": dense(qkv_bias=None, o_bias=None, qk_norm="head"),
     "olmo2": dense(qk_norm="full"),
     "olmo3": dense(qk_norm="full"),
+    "cohere": dense(norms=1, tied=True),
+    "cohere2": dense(norms=1, tied=True, windows="pattern"),
+    "ernie4_5": dense(tied=True),
+    "exaone4": dense(qk_norm="head", windows="pattern"),
+    "glm": dense(qkv_bias=None),
+    "glm4": dense(qkv_bias=None, norms=4),
+    "hunyuan_v1_dense": dense(qk_norm="head"),
+    "nemotron": dense(gated_mlp=False, norm_width=2),
+    "seed_oss": dense(qkv_bias=None),
+    "smollm3": dense(tied=True),
+    "starcoder2": dense(qkv_bias=None, o_bias=None, tied=True, gated_mlp=False, norm_width=2),
     "gemma": dense(tied=True),
     "gemma2": dense(tied=True, norms=4, windows="alternate"),
     "gemma3_text": dense(tied=True, norms=4, qk_norm="head", windows="pattern"),
     "gemma4_text": gemma4,
     "mixtral": mixture(),
+    "granitemoe": mixture(),
+    "minimax_m2": mixture(qk_norm_width="full", correction="buffer"),
+    "olmoe": mixture(qk_norm_width="full"),
     "qwen2_moe": mixture(qkv_bias=True, shared="shared_expert_intermediate_size", shared_gate=True),
     "qwen3_moe": mixture(qkv_bias=None, qk_norm=True),
     "qwen3_vl_moe_text": mixture(qkv_bias=None, qk_norm=True),
