@@ -40,9 +40,13 @@ def root(
     """Where the GPU memory of a vLLM or SGLang server goes, and why."""
 
 
-from kvbudget.cli import derive  # noqa: E402
+from kvbudget.cli import derive, diff  # noqa: E402
 
 derive.register(app)
+diff.register(app)
+from kvbudget.cli import residency  # noqa: E402
+
+residency.register(app)
 
 
 def main() -> None:

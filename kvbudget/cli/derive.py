@@ -90,7 +90,7 @@ def derive(
     if len(results) == 1:
         payload = document(results[0])
     else:
-        from kvbudget.derive.gap import both
+        from kvbudget.diff import both
 
         payload = both(results)
     if format is Format.json:

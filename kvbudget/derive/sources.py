@@ -1,4 +1,4 @@
-"""Facts of a start-up log or of a recorded profile."""
+"""Facts of a start-up log or of a recorded profile, as evidence for a derivation."""
 
 from __future__ import annotations
 
@@ -8,40 +8,19 @@ from typing import TYPE_CHECKING, Any
 from kvbudget.budget import Amount, Provenance
 from kvbudget.derive.request import Evidence
 from kvbudget.errors import InputError
+from kvbudget.formula.registry import engine_names, load_engine
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
+    from kvbudget.facts import Fact
 
-def profile_evidence(path: Path) -> dict[str, Evidence]:
-    """The terms of the worst rank of a kvbudget.profile/1 file, and the device's total."""
-    raw = read_json(path)
-    if not str(raw.get("schema", "")).startswith("kvbudget.profile/"):
-        raise InputError(f"{path.name} is not a kvbudget profile", "kvbudget profile --record FILE")
-    out: dict[str, Evidence] = {}
-    source = Provenance("profile", path.name)
-    total = (raw.get("device") or {}).get("total_memory")
-    if total is not None:
-        out["total_memory"] = Evidence(Amount.exact(int(total), "B"), source)
-    for rank in raw.get("ranks") or ():
-        for term in rank.get("terms") or ():
-            value = term.get("value")
-            if value is None:
-                continue
-            amount = Amount(value, _or(term.get("low"), value), _or(term.get("high"), value), "B")
-            known = out.get(term["name"])
-            pick = min if term["name"] == "kv_cache_memory" else max
-            if (
-                known is None
-                or not isinstance(known.value, Amount)
-                or (pick(known.value.value, value) == value)
-            ):
-                out[term["name"]] = Evidence(amount, source)
-    return out
-
-
-def _or(value: Any, fallback: Any) -> Any:  # noqa: ANN401 - numbers of a JSON file
-    return fallback if value is None else value
+SMALLEST = frozenset(
+    {"kv_cache_memory", "num_gpu_blocks", "kv_cache_tokens", "free_memory", "max_concurrency",
+     "avail_memory_before_weights", "avail_memory_after_weights", "total_memory"}
+)  # fmt: skip
+"""Facts of which the smallest rank decides; of the others the largest does."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -57,8 +36,88 @@ def read_json(path: Path) -> dict[str, Any]:
     return raw
 
 
+def profile_evidence(path: Path) -> dict[str, Evidence]:
+    """The terms of the worst rank of a kvbudget.profile/1 file, and the device's total."""
+    raw = read_json(path)
+    if not str(raw.get("schema", "")).startswith("kvbudget.profile/"):
+        raise InputError(f"{path.name} is not a kvbudget profile", "kvbudget profile --record FILE")
+    return profile_terms(raw, path.name)
+
+
+def profile_terms(raw: dict[str, Any], label: str) -> dict[str, Evidence]:
+    """Terms of a parsed profile; several ranks give the worst one's figure."""
+    source = Provenance("profile", label)
+    found: dict[str, list[Amount]] = {}
+    total = (raw.get("device") or {}).get("total_memory")
+    if total is not None:
+        found["total_memory"] = [Amount.exact(int(total), "B")]
+    for rank in raw.get("ranks") or ():
+        for term in rank.get("terms") or ():
+            value = term.get("value")
+            if value is not None:
+                low, high = term.get("low"), term.get("high")
+                amount = Amount(value, value if low is None else low,
+                                value if high is None else high, "B")  # fmt: skip
+                found.setdefault(term["name"], []).append(amount)
+    return {name: Evidence(_worst(name, amounts), source) for name, amounts in found.items()}
+
+
+def _worst(name: str, amounts: list[Amount]) -> Amount:
+    pick = min if name in SMALLEST else max
+    return pick(amounts, key=lambda amount: amount.value)
+
+
 def log_evidence(
     path: Path, engine: str | None
 ) -> tuple[str | None, str | None, dict[str, Evidence], list[str]]:
-    """(engine, version, facts, notes) of a start-up log."""
-    raise InputError("reading logs is not available in this build")
+    """(engine, version, facts, notes) of a start-up log; its last run where it holds several.
+
+    Raises InputError when the log cannot be read or has no figure in it.
+    """
+    from kvbudget.logs.collect import read_log
+
+    reading = read_log(path)
+    if not reading.facts:
+        raise InputError(
+            f"{path.name}: no line of a known engine", "kvbudget explain-log says more"
+        )
+    start = reading.starts[-1] if len(reading.starts) > 1 else 0
+    facts = [fact for fact in reading.facts if fact.line >= start]
+    known = reading.engine if reading.engine in engine_names() else None
+    notes = [f"{path.name} holds several runs: the last one is used"] if start else []
+    evidence = fact_evidence(facts, path.name)
+    name = known or engine
+    if name in engine_names():
+        for role, own in load_engine(str(name)).raw["roles"].items():
+            if role in evidence and own not in evidence:
+                evidence[own] = evidence[role]
+    return known, reading.engine_version, evidence, notes
+
+
+def fact_evidence(facts: Iterable[Fact], label: str) -> dict[str, Evidence]:
+    """Facts of a log by name: over ranks the one that decides, over time the last one."""
+    ranks: dict[str, dict[str | None, Fact]] = {}
+    for fact in facts:
+        ranks.setdefault(fact.name, {})[fact.rank] = fact
+    out: dict[str, Evidence] = {}
+    for name, by_rank in ranks.items():
+        texts = [fact for fact in by_rank.values() if isinstance(fact.value, str)]
+        if texts:
+            last = texts[-1]
+            out[name] = Evidence(str(last.value), _printed(last, label))
+            continue
+        pick = min if name in SMALLEST else max
+        fact = pick(by_rank.values(), key=lambda f: float(f.value))
+        out[name] = Evidence(_amount(fact), _printed(fact, label))
+    return out
+
+
+def _printed(fact: Fact, label: str) -> Provenance:
+    return Provenance("log", f"{label}:{fact.line}: {fact.printed}", fact.line, fact.pattern)
+
+
+def _amount(fact: Fact) -> Amount:
+    assert not isinstance(fact.value, str)
+    low = fact.value if fact.low is None else fact.low
+    high = fact.value if fact.high is None else fact.high
+    return Amount(fact.value, low, high, fact.unit or "n")

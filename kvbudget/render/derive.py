@@ -138,4 +138,5 @@ def _gap(payload: dict[str, Any], *, markdown: bool) -> str:
     from kvbudget.render.diff import terms_table
 
     heading = "## Where the two differ" if markdown else "Where the two differ"
-    return f"{heading}\n\n{terms_table(payload['gap'], ('vllm', 'sglang'), markdown=markdown)}"
+    first, second = (str(item["engine"]) for item in payload["engines"])
+    return f"{heading}\n\n{terms_table(payload['gap'], (first, second), markdown=markdown)}"
