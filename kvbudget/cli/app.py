@@ -40,12 +40,13 @@ def root(
     """Where the GPU memory of a vLLM or SGLang server goes, and why."""
 
 
-from kvbudget.cli import derive, diff  # noqa: E402
+from kvbudget.cli import derive, diff, explain_log, watch, residency  # noqa: E402
 
+# In the order of the help text.
+explain_log.register(app)
 derive.register(app)
 diff.register(app)
-from kvbudget.cli import residency  # noqa: E402
-
+watch.register(app)
 residency.register(app)
 
 

@@ -1,0 +1,310 @@
+"""`kvbudget residency`: windows, links, curves, simulation, sweeps and the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kvbudget.cli.options import Format, FormatOption, OutputOption
+
+Trace = Annotated[
+    str, typer.Argument(metavar="TRACE", help="JSONL trace, plain, .gz or .zst; - reads stdin.")
+]
+L1 = Annotated[
+    str, typer.Option("--l1", metavar="SIZE", help="Device pool: 3000blk, 445632tok, 54.4GiB, inf.")
+]
+L2 = Annotated[
+    str | None, typer.Option("--l2", metavar="SIZE", help="Host pool of one rank, as --l1.")
+]
+BlockTokens = Annotated[
+    int, typer.Option("--block-tokens", min=1, help="Tokens per block of the trace.")
+]
+BytesPerToken = Annotated[
+    int | None, typer.Option("--bytes-per-token", min=1, help="KV bytes of one token on one rank.")
+]
+ModelOption = Annotated[
+    str | None,
+    typer.Option("--model", metavar="MODEL", help="config.json or its directory: bytes per token."),
+]
+Tp = Annotated[int, typer.Option("-tp", "--tensor-parallel-size", min=1, help="Ranks per layer.")]
+KvDtype = Annotated[str, typer.Option("--kv-cache-dtype", help="Data type of the KV cache.")]
+Sort = Annotated[bool, typer.Option("--sort", help="Sort requests by time instead of refusing.")]
+LocalIds = Annotated[
+    bool, typer.Option("--local-ids", help="Ids are unique below their parent only.")
+]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Parse anew; keep no columns on disk.")]
+
+PolicyName = Annotated[
+    str,
+    typer.Option(
+        "--policy",
+        help="lru, write_through, write_through_selective, write_back, exclusive, vllm_eager "
+        "or vllm_lazy.",
+    ),
+]
+
+
+def per_token(bytes_per_token: int | None, model: str | None, tp: int, kv: str) -> int | None:
+    """KV bytes of one token on one rank: given, or from a model's layers."""
+    if bytes_per_token is not None or model is None:
+        return bytes_per_token
+    from kvbudget.model.config import load_model
+
+    return load_model(model).bytes_per_token(tp, kv_dtype=kv)
+
+
+def read_trace(path: str, block_tokens: int, sort: bool, local_ids: bool, no_cache: bool) -> Any:  # noqa: ANN401
+    """The checked trace, with a progress bar on a terminal."""
+    from kvbudget.render.residency_progress import bar
+    from kvbudget.residency.load import load
+
+    with bar() as tell:
+        return load(
+            path,
+            block_tokens=block_tokens,
+            sort=sort,
+            local_ids=local_ids,
+            cache=not no_cache,
+            progress=tell,
+        )
+
+
+def put(document: dict[str, Any], format_: Format, output: Path | None) -> None:
+    """One residency document in the format asked for."""
+    from kvbudget.render import json_v1, residency
+    from kvbudget.render.output import emit
+
+    if format_ is Format.json:
+        many = len(document.get("points") or document.get("cells") or ()) > 50
+        emit(json_v1.dumps(document, indent=None if many else 1), output)
+    elif format_ is Format.markdown:
+        emit(residency.markdown(document), output)
+    else:
+        emit(residency.text(document, output), output)
+
+
+def choose_policy(name: str) -> Any:  # noqa: ANN401
+    """A policy by its name; raises InputError listing them."""
+    from kvbudget.errors import InputError
+    from kvbudget.residency.replay import Policy
+
+    try:
+        return Policy(name)
+    except ValueError:
+        raise InputError(f"unknown policy {name!r}", "one of: " + ", ".join(Policy)) from None
+
+
+def window(
+    l1: L1,
+    rate: Annotated[
+        float, typer.Option("--rate", help="Unique insertions into the pool, tokens per second.")
+    ],
+    l2: L2 = None,
+    policy: Annotated[
+        str | None, typer.Option("--policy", help="Say which of the two forms this policy follows.")
+    ] = None,
+    block_tokens: Annotated[
+        int | None, typer.Option("--block-tokens", min=1, help="Tokens per block.")
+    ] = None,
+    bytes_per_token: BytesPerToken = None,
+    model: ModelOption = None,
+    tp: Tp = 1,
+    kv_cache_dtype: KvDtype = "auto",
+    trace: Annotated[
+        str | None,
+        typer.Option(
+            "--trace", metavar="TRACE", help="Also solve the working-set form on a trace."
+        ),
+    ] = None,
+    format_: FormatOption = Format.text,
+    output: OutputOption = None,
+) -> None:
+    """How long a block stays: C/lambda for each tier, inclusive and exclusive.
+
+    Example: kvbudget residency window --l1 445632tok --l2 891264tok --rate 2000
+    """
+    from kvbudget.residency import documents
+
+    bpt = per_token(bytes_per_token, model, tp, kv_cache_dtype)
+    chosen = choose_policy(policy) if policy else None
+    loaded = read_trace(trace, block_tokens or 512, False, False, False) if trace else None
+    put(documents.window(l1, l2, rate, chosen, block_tokens, bpt, loaded), format_, output)
+
+
+def links(
+    bytes_per_token: BytesPerToken = None,
+    prefill_rate: Annotated[
+        float | None, typer.Option("--prefill-rate", help="Prefill rate of one rank, tokens/s.")
+    ] = None,
+    link: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--link",
+            metavar="NAME[=RATE[@LATENCY]]",
+            help="pcie5x16=64GB/s, disk=7GB/s@90us, eth=25Gbit/s; a known name; repeatable.",
+        ),
+    ] = None,
+    latency: Annotated[
+        str | None,
+        typer.Option("--latency", metavar="TIME", help="Start-up time of links that state none."),
+    ] = None,
+    model: ModelOption = None,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="NAME", help="Adds the card's own host link.")
+    ] = None,
+    tp: Tp = 1,
+    kv_cache_dtype: KvDtype = "auto",
+    measure_host: Annotated[
+        bool, typer.Option("--measure-host", help="Measure this machine's memory and disk.")
+    ] = False,
+    measure_dir: Annotated[
+        Path | None, typer.Option("--measure-dir", metavar="DIR", help="Where the test file goes.")
+    ] = None,
+    format_: FormatOption = Format.text,
+    output: OutputOption = None,
+) -> None:
+    """Fetch a prefix or compute it again: the threshold rate of each link.
+
+    Example: kvbudget residency links --bytes-per-token 131072 --prefill-rate 22000
+    """
+    from kvbudget.errors import InputError
+    from kvbudget.residency import documents
+    from kvbudget.residency.links import PEAKS, Link, parse_link, parse_seconds
+
+    bpt = per_token(bytes_per_token, model, tp, kv_cache_dtype)
+    if bpt is None:
+        raise InputError("how many bytes is a token?", "give --bytes-per-token or --model")
+    if prefill_rate is not None and prefill_rate <= 0:
+        raise InputError("a prefill rate of 0 or less", "give tokens per second")
+    found = [parse_link(text) for text in link] if link else list(PEAKS)
+    if gpu:
+        from kvbudget.derive.catalogue import find_gpu
+
+        card = find_gpu(gpu)
+        if card.host_link_bytes_per_s:
+            found.insert(
+                0,
+                Link(
+                    f"{card.name} host link",
+                    card.host_link_bytes_per_s,
+                    source=f"catalogue: {card.host_link_name}",
+                ),
+            )
+    if measure_host:
+        from kvbudget.residency.measure import file_links, memory_link
+
+        found += [memory_link(), *file_links(measure_dir)]
+    startup = parse_seconds(latency) if latency else None
+    put(documents.links(found, bpt, prefill_rate, startup), format_, output)
+
+
+def curve(
+    trace: Trace,
+    at: Annotated[
+        str | None, typer.Option("--at", metavar="N,N,...", help="Only these capacities (blocks).")
+    ] = None,
+    block_tokens: BlockTokens = 512,
+    sort: Sort = False,
+    local_ids: LocalIds = False,
+    no_cache: NoCache = False,
+    format_: FormatOption = Format.text,
+    output: OutputOption = None,
+) -> None:
+    """Exact hits of one LRU tier at every capacity, in one pass.
+
+    Example: kvbudget residency curve trace.jsonl --at 1000,10000 --format json
+    """
+    from kvbudget.residency import documents
+    from kvbudget.units import parse_count
+
+    wanted = [parse_count(part, "blk") for part in at.split(",")] if at else None
+    loaded = read_trace(trace, block_tokens, sort, local_ids, no_cache)
+    put(documents.curve(loaded, wanted, sample=format_ is not Format.json), format_, output)
+
+
+def simulate(
+    trace: Trace,
+    l1: L1,
+    l2: L2 = None,
+    l3: Annotated[
+        str | None, typer.Option("--l3", metavar="SIZE", help="Storage tier: 20000blk or inf.")
+    ] = None,
+    policy: PolicyName = "lru",
+    engine_version: Annotated[
+        str | None,
+        typer.Option("--engine-version", metavar="ENGINE@V", help="Counting rules of a release."),
+    ] = None,
+    backup_invariant: Annotated[
+        str | None, typer.Option("--backup-invariant", help="repair or refuse.")
+    ] = None,
+    inserts_per_request: Annotated[
+        int | None, typer.Option("--inserts-per-request", min=1, max=2, help="1 or 2.")
+    ] = None,
+    prefetch_threshold: Annotated[
+        int,
+        typer.Option("--prefetch-threshold", min=0, help="Tokens below which L3 is left alone."),
+    ] = 256,
+    lazy_load_order: Annotated[
+        str, typer.Option("--lazy-load-order", help="tail_first or head_first.")
+    ] = "tail_first",
+    lazy_reinsert: Annotated[
+        bool, typer.Option("--lazy-reinsert", help="Copied blocks re-enter at the MRU end.")
+    ] = False,
+    lazy_step_blocks: Annotated[
+        int, typer.Option("--lazy-step-blocks", min=1, help="Blocks allocated per step.")
+    ] = 16,
+    lazy_target_free: Annotated[
+        int, typer.Option("--lazy-target-free", min=0, help="Queue entries looked at per copy.")
+    ] = 32,
+    running_tokens: Annotated[
+        int,
+        typer.Option("--running-tokens", min=0, help="Taken off L1: tokens of running requests."),
+    ] = 0,
+    windows: Annotated[
+        bool, typer.Option("--windows", help="Add residency windows and the gap histogram.")
+    ] = False,
+    block_tokens: BlockTokens = 512,
+    bytes_per_token: BytesPerToken = None,
+    model: ModelOption = None,
+    tp: Tp = 1,
+    kv_cache_dtype: KvDtype = "auto",
+    sort: Sort = False,
+    local_ids: LocalIds = False,
+    no_cache: NoCache = False,
+    format_: FormatOption = Format.text,
+    output: OutputOption = None,
+) -> None:
+    """Replay a trace through one policy; every integer is exact.
+
+    Example: kvbudget residency simulate trace.jsonl --l1 3000blk --l2 6000blk --policy write_back
+    """
+    from kvbudget.residency import documents
+    from kvbudget.residency.setups import make_setup
+
+    bpt = per_token(bytes_per_token, model, tp, kv_cache_dtype)
+    chosen = choose_policy(policy)
+    loaded = read_trace(trace, block_tokens, sort, local_ids, no_cache)
+    setup, notes = make_setup(
+        loaded.block_tokens, bpt, chosen, l1, l2, l3,
+        engine_version=engine_version, backup_invariant=backup_invariant,
+        inserts_per_request=inserts_per_request, prefetch_threshold=prefetch_threshold,
+        load_order=lazy_load_order, reinsert=lazy_reinsert, step_blocks=lazy_step_blocks,
+        target_free=lazy_target_free, running_tokens=running_tokens,
+    )  # fmt: skip
+    put(documents.simulate(loaded, setup, notes, windows), format_, output)
+
+
+def register(app: typer.Typer) -> None:
+    """Add `residency` and its subcommands."""
+    group = typer.Typer(
+        name="residency",
+        help="Does a host tier pay? Windows, links, hit curves and trace-driven simulation.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for function in (window, links, curve, simulate):
+        group.command(function.__name__)(function)
+    app.add_typer(group)

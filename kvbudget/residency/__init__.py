@@ -1,0 +1,1 @@
+"""Host tiers: windows, links, hit curves and trace-driven simulation of every write policy."""

@@ -1,0 +1,169 @@
+"""Hits at every capacity from one pass over the trace (chain-Mattson).
+
+The blocks last touched by request q are a suffix of q's chain, because later requests re-touch
+prefixes. So one Fenwick slot per request, and one query and update per run of blocks with the same
+last toucher, replace one per block; the result is exact at every capacity at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kvbudget.residency import jit
+from kvbudget.residency.jit import kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kvbudget.residency.trace import Trace
+
+Array = Any
+
+
+@kernel
+def stack_distances(
+    ids: Array, off: Array, lengths: Array, tokens: int,
+    last: Array, start: Array, tree: Array, steps: Array, short: Array,
+) -> int:  # fmt: skip
+    """Add every reuse to a histogram of stack depths; -> reuses counted.
+
+    last (zeros, one per block) holds 1 + the last toucher, start (one per request) where the live
+    suffix of a request begins, tree the Fenwick sums of live blocks. steps[d] - its running sum is
+    the number of reuses at depth d - is a difference array of blocks+1; short[d] counts the tokens
+    by which blocks reused at depth d are smaller than `tokens`.
+    """
+    requests = len(off) - 1
+    live = 0
+    reuses = 0
+    for r in range(requests):
+        s = off[r]
+        m = off[r + 1] - s
+        p = 0
+        while p < m:
+            q = last[ids[s + p]] - 1
+            if q < 0:
+                break
+            a = p
+            # the run of blocks last touched by q
+            last[ids[s + p]] = r + 1
+            p += 1
+            while p < m and last[ids[s + p]] - 1 == q:
+                last[ids[s + p]] = r + 1
+                p += 1
+            # newer than q: all live blocks but those of requests 0..q
+            below = 0
+            i = q + 1
+            while i > 0:
+                below += tree[i]
+                i -= i & -i
+            # blocks of this chain before `a` already left their requests: they are newer, too
+            depth = live - below + a
+            n = p - a
+            steps[depth] += 1
+            steps[depth + n] -= 1
+            reuses += n
+            start[q] += n
+            live -= n
+            i = q + 1
+            while i <= requests:
+                tree[i] -= n
+                i += i & -i
+            if lengths[r] < tokens * p:
+                k = a
+                while k < p:
+                    weight = min(tokens * (k + 1), lengths[r]) - min(tokens * k, lengths[r])
+                    short[depth + k - a] += tokens - weight
+                    k += 1
+        while p < m:
+            last[ids[s + p]] = r + 1
+            p += 1
+        live += m
+        i = r + 1
+        while i <= requests:
+            tree[i] += m
+            i += i & -i
+    return reuses
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """hit_blocks[c] and hit_tokens[c] are the hits of one LRU tier of c blocks, c = 0..blocks."""
+
+    trace: Trace
+    hit_blocks: Array
+    hit_tokens: Array
+
+    @property
+    def ceiling(self) -> int:
+        """Block hits of an unlimited tier."""
+        return int(self.hit_blocks[-1])
+
+    @property
+    def token_ceiling(self) -> int:
+        return int(self.hit_tokens[-1])
+
+    def at(self, capacity: int) -> tuple[int, int]:
+        """(block hits, token hits) of `capacity` blocks."""
+        place = min(capacity, len(self.hit_blocks) - 1)
+        return int(self.hit_blocks[place]), int(self.hit_tokens[place])
+
+    def distinct(self) -> list[int]:
+        """Every capacity at which one more block gains hits, and 0."""
+        if jit.COMPILED:
+            import numpy as np
+
+            return [0, *(np.flatnonzero(np.diff(self.hit_blocks)) + 1).tolist()]
+        hits = self.hit_blocks
+        return [0, *(c for c in range(1, len(hits)) if hits[c] != hits[c - 1])]
+
+    def knee(self) -> int:
+        """The capacity farthest above the straight line from nothing to the smallest capacity that
+        reaches the ceiling: where a further block starts to earn less than the average one."""
+        places = self.distinct()
+        top, ceiling = places[-1], self.ceiling
+        if not ceiling:
+            return 0
+        return max(places, key=lambda c: int(self.hit_blocks[c]) * top - ceiling * c)
+
+    def surface(
+        self, first: Sequence[int], second: Sequence[int], exclusive: bool
+    ) -> list[list[int]]:
+        """L1+L2 block hits for every (C1, C2), without a replay: an inclusive host tier reaches
+        the larger pool, an exclusive one the sum (exact for write_through, eager, exclusive)."""
+        if jit.COMPILED:
+            import numpy as np
+
+            a, b = np.asarray(first)[:, None], np.asarray(second)[None, :]
+            reach = a + b if exclusive else np.maximum(a, b)
+            cells = self.hit_blocks[np.minimum(reach, len(self.hit_blocks) - 1)]
+            return [[int(v) for v in row] for row in cells]
+        return [[self.at(a + b if exclusive else max(a, b))[0] for b in second] for a in first]
+
+
+def curve(trace: Trace) -> Curve:
+    """All capacities at once. State: 4 B per distinct block, 12 B per request, two histograms."""
+    requests, blocks = trace.requests, trace.blocks
+    steps, short = jit.zeros(blocks + 1, "i8"), jit.zeros(blocks + 1, "i8")
+    stack_distances(
+        trace.ids, trace.offsets, trace.lengths, trace.block_tokens,
+        jit.zeros(blocks), jit.zeros(requests), jit.zeros(requests + 1, "i8"), steps, short,
+    )  # fmt: skip
+    if jit.COMPILED:
+        import numpy as np
+
+        hist = np.cumsum(steps, out=steps)
+        hits = np.zeros(blocks + 1, np.int64)
+        np.cumsum(hist[:blocks], out=hits[1:])
+        tokens = np.zeros(blocks + 1, np.int64)
+        np.cumsum(short[:blocks], out=tokens[1:])
+        np.multiply(hits, trace.block_tokens, out=short)
+        np.subtract(short, tokens, out=tokens)
+        return Curve(trace, hits, tokens)
+    hits_by, tokens_by = [0], [0]
+    here = 0
+    for depth in range(blocks):
+        here += steps[depth]
+        hits_by.append(hits_by[-1] + here)
+        tokens_by.append(tokens_by[-1] + here * trace.block_tokens - short[depth])
+    return Curve(trace, hits_by, tokens_by)

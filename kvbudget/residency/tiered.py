@@ -1,0 +1,303 @@
+"""Replay of a radix tree whose nodes have a device copy, a host copy, or both, over a storage tier.
+
+Host-only blocks stand in one queue in the order of their demotion. That order is recency order,
+oldest first and deeper first: the device gives blocks up oldest first, a matched host block moves
+back to the device, and a parent is never older than its child. So the head of the queue never has
+a child, and the backed-up blocks of a chain are a prefix of it under the write-through policies.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvbudget.residency.jit import kernel
+from kvbudget.residency.kernels import (
+    CUT,
+    D2H,
+    EV1,
+    EV2,
+    H2D,
+    H2S,
+    L1,
+    L2,
+    L3,
+    LOST,
+    REFUSED,
+    S2H,
+    SHORT,
+    TOKENS,
+    UNUSABLE,
+    append,
+    book,
+    unlink,
+)
+
+Array = Any
+
+LOAD_BACK_TOKENS = 10
+
+
+@kernel
+def sift(heap: Array, base: int, count: int, at: int, pos: Array, key: Array) -> None:
+    """Restore the order of the min-heap heap[base : base + count] around index `at`."""
+    b = heap[base + at]
+    k = key[b]
+    while at > 0:
+        up = (at - 1) // 2
+        other = heap[base + up]
+        if key[other] <= k:
+            break
+        heap[base + at] = other
+        pos[other] = at
+        at = up
+    while True:
+        down = 2 * at + 1
+        if down >= count:
+            break
+        if down + 1 < count and key[heap[base + down + 1]] < key[heap[base + down]]:
+            down += 1
+        other = heap[base + down]
+        if key[other] >= k:
+            break
+        heap[base + at] = other
+        pos[other] = at
+        at = down
+    heap[base + at] = b
+    pos[b] = at
+
+
+@kernel
+def twin_add(
+    which: int, heap: Array, size: Array, pos: Array, key: Array, kind: Array, b: int
+) -> None:
+    """Enter block `b`, present on both tiers, among those with (1) or without (2) device child."""
+    base = (which - 1) * (len(heap) // 2)
+    count = size[which - 1]
+    heap[base + count] = b
+    size[which - 1] = count + 1
+    kind[b] = which
+    sift(heap, base, count + 1, count, pos, key)
+
+
+@kernel
+def twin_drop(heap: Array, size: Array, pos: Array, key: Array, kind: Array, b: int) -> None:
+    """Take block `b` out of the heap it stands in."""
+    which = kind[b]
+    base = (which - 1) * (len(heap) // 2)
+    count = size[which - 1] - 1
+    at = pos[b]
+    last = heap[base + count]
+    size[which - 1] = count
+    kind[b] = 0
+    if last != b:
+        heap[base + at] = last
+        pos[last] = at
+        sift(heap, base, count, at, pos, key)
+
+
+@kernel
+def free_host(
+    nxt2: Array, prv2: Array, host: Array, count: Array, end: int,
+    heap: Array, size: Array, pos: Array, key: Array, kind: Array, stat: Array,
+) -> bool:  # fmt: skip
+    """Give up one host copy: duplicates first (write_back only has them), then the oldest leaf."""
+    if size[0] > 0:
+        b = heap[0]
+        twin_drop(heap, size, pos, key, kind, b)
+    elif size[1] > 0:
+        b = heap[len(heap) // 2]
+        twin_drop(heap, size, pos, key, kind, b)
+    else:
+        b = nxt2[end]
+        if b == end:
+            return False
+        unlink(nxt2, prv2, b)
+        count[b] = 0
+    host[b] = 0
+    stat[EV2] += 1
+    return True
+
+
+@kernel
+def store(nxt3: Array, prv3: Array, in3: Array, end: int, c3: int, used3: Array, b: int) -> int:
+    """Write block `b` to storage once; -> blocks written. A full queue gives up its first."""
+    if c3 == 0 or in3[b]:
+        return 0
+    if used3[0] == c3:
+        old = nxt3[end]
+        unlink(nxt3, prv3, old)
+        in3[old] = 0
+        used3[0] -= 1
+    in3[b] = 1
+    append(nxt3, prv3, end, b)
+    used3[0] += 1
+    return 1
+
+
+@kernel
+def replay_tiered(
+    ids: Array, off: Array, length: Array, parent: Array, blocks: int, tokens: int,
+    c1: int, c2: int, c3: int, probe: int, threshold: int, passes: int, refuse: int, back: int,
+    nxt1: Array, prv1: Array, in1: Array, nxt2: Array, prv2: Array, host: Array, count: Array,
+    nxt3: Array, prv3: Array, in3: Array,
+    children: Array, heap: Array, size: Array, pos: Array, key: Array, kind: Array,
+    stat: Array, bin_of: Array, traffic: Array, bins: int, seen: Array, used3: Array,
+) -> None:  # fmt: skip
+    """write_through (threshold 1), write_through_selective (2) or write_back (`back` = 1).
+
+    `probe` is the prefetch threshold in tokens; c3 = 0 means no storage tier.
+    """
+    end = blocks
+    nxt1[end] = end
+    prv1[end] = end
+    nxt2[end] = end
+    prv2[end] = end
+    if c3 > 0:
+        nxt3[end] = end
+        prv3[end] = end
+    used1 = 0
+    used2 = 0
+    clock = 0
+    for r in range(len(off) - 1):
+        s = off[r]
+        m = off[r + 1] - s
+        if m > c1:
+            m = c1
+            stat[CUT] += 1
+        # 1: match; the matched blocks leave the lists, so nothing below can evict them
+        hit = 0
+        while hit < m and in1[ids[s + hit]]:
+            unlink(nxt1, prv1, ids[s + hit])
+            hit += 1
+        on_host = hit
+        while on_host < m and host[ids[s + on_host]]:
+            unlink(nxt2, prv2, ids[s + on_host])
+            on_host += 1
+        both = on_host
+        if (on_host - hit) * tokens < LOAD_BACK_TOKENS:
+            both = hit
+            stat[UNUSABLE] += on_host - hit
+        # 2: prefetch from storage into host RAM
+        total = both
+        if c3 > 0 and on_host < m and both == on_host:
+            known = min(tokens * both, length[r])
+            if min(tokens * m, length[r]) - known < probe:
+                stat[SHORT] += 1
+            else:
+                k = 0
+                while both + k < m and in3[ids[s + both + k]]:
+                    k += 1
+                if k > 0:
+                    if min(tokens * (both + k), length[r]) - known < probe:
+                        stat[SHORT] += 1
+                    elif back == 0 and both > 0 and not host[ids[s + both - 1]]:
+                        stat[REFUSED] += 1
+                    else:
+                        while c2 - used2 < k and free_host(
+                            nxt2, prv2, host, count, end, heap, size, pos, key, kind, stat
+                        ):
+                            used2 -= 1
+                        if c2 - used2 < k:
+                            k = c2 - used2
+                            if k * tokens < probe:
+                                k = 0
+                        for j in range(k):
+                            b = ids[s + both + j]
+                            host[b] = 1
+                            unlink(nxt3, prv3, b)
+                            append(nxt3, prv3, end, b)
+                        used2 += k
+                        total = both + k
+                        stat[S2H] += k
+        stat[L1] += hit
+        stat[L2] += both - hit
+        stat[L3] += total - both
+        stat[H2D] += total - hit
+        stat[TOKENS] += min(tokens * total, length[r])
+        # 3: device room, oldest first
+        while c1 - used1 < m - hit:
+            b = nxt1[end]
+            unlink(nxt1, prv1, b)
+            stat[EV1] += 1
+            if host[b]:
+                if kind[b] > 0:
+                    twin_drop(heap, size, pos, key, kind, b)
+                append(nxt2, prv2, end, b)
+            elif back == 0:
+                stat[LOST] += 1
+                count[b] = 0
+            else:
+                if used2 >= c2 and free_host(
+                    nxt2, prv2, host, count, end, heap, size, pos, key, kind, stat
+                ):
+                    used2 -= 1
+                if used2 < c2:
+                    host[b] = 1
+                    used2 += 1
+                    append(nxt2, prv2, end, b)
+                    stat[D2H] += 1
+                    stat[H2S] += store(nxt3, prv3, in3, end, c3, used3, b)
+                else:
+                    stat[LOST] += 1
+                    stat[REFUSED] += 1
+            in1[b] = 0
+            used1 -= 1
+            if back == 1 and parent[b] >= 0:
+                a = parent[b]
+                children[a] -= 1
+                if children[a] == 0 and kind[a] == 1:
+                    twin_drop(heap, size, pos, key, kind, a)
+                    twin_add(2, heap, size, pos, key, kind, a)
+        p = m - 1
+        while p >= 0:
+            b = ids[s + p]
+            in1[b] = 1
+            append(nxt1, prv1, end, b)
+            p -= 1
+        used1 += m - hit
+        if back == 1:
+            for p in range(hit, m):
+                b = ids[s + p]
+                if p > 0:
+                    a = ids[s + p - 1]
+                    children[a] += 1
+                    if children[a] == 1 and kind[a] == 2:
+                        twin_drop(heap, size, pos, key, kind, a)
+                        twin_add(1, heap, size, pos, key, kind, a)
+                if host[b]:
+                    clock += 1
+                    key[b] = clock
+                    twin_add(1 if children[b] > 0 else 2, heap, size, pos, key, kind, b)
+        else:
+            # 4: insert passes
+            for _ in range(passes):
+                blocked = False
+                for p in range(m):
+                    b = ids[s + p]
+                    if count[b] < threshold:
+                        count[b] += 1
+                    if count[b] < threshold or host[b]:
+                        continue
+                    if blocked or (refuse == 1 and p > 0 and not host[ids[s + p - 1]]):
+                        stat[REFUSED] += 1
+                        continue
+                    q = p
+                    while q > 0 and not host[ids[s + q - 1]]:
+                        q -= 1
+                    while q <= p:
+                        if used2 >= c2:
+                            if not free_host(
+                                nxt2, prv2, host, count, end, heap, size, pos, key, kind, stat
+                            ):
+                                blocked = True
+                                stat[REFUSED] += 1
+                                break
+                            used2 -= 1
+                        b = ids[s + q]
+                        host[b] = 1
+                        used2 += 1
+                        stat[D2H] += 1
+                        stat[H2S] += store(nxt3, prv3, in3, end, c3, used3, b)
+                        q += 1
+        if bins > 0:
+            book(traffic, bin_of, bins, r, stat, seen)
