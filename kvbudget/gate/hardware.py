@@ -1,0 +1,64 @@
+"""Names of cards and machines as manifests spell them -> the catalogue of formulas/gpus.yaml."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from kvbudget.gate.knowledge import load
+
+_NOISE = re.compile(r"nvidia|tesla|geforce|gpu|amd|instinct|accelerator|sxm\d*|pcie|hbm\d*e?|[^a-z0-9]")
+
+
+def _squeeze(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+@lru_cache(maxsize=1)
+def _catalogue() -> dict[str, dict[str, Any]]:
+    out: dict[str, dict[str, Any]] = {}
+    for gpu in load("gpus.yaml").get("gpus", []):
+        for name in (gpu["name"], *gpu.get("aliases", [])):
+            out[_squeeze(name)] = gpu
+    return out
+
+
+@lru_cache(maxsize=1)
+def _labels() -> dict[str, str]:
+    data = load("gate/hardware.yaml")
+    return {_squeeze(key): value for key, value in data["labels"].items()}
+
+
+@lru_cache(maxsize=256)
+def card(text: str) -> str | None:
+    """`nvidia-tesla-t4`, `NVIDIA-L40S`, `h100`, `A100-40G` -> catalogue name; None if unknown."""
+    whole = _squeeze(text)
+    labels, catalogue = _labels(), _catalogue()
+    for key in (whole, _NOISE.sub("", text.lower())):
+        if not key:
+            continue
+        if key in labels:
+            return labels[key]
+        if key in catalogue:
+            return str(catalogue[key]["name"])
+        for suffix in ("gb", "g"):
+            if key.endswith(suffix) and key.removesuffix(suffix) + "gb" in catalogue:
+                return str(catalogue[key.removesuffix(suffix) + "gb"]["name"])
+    return None
+
+
+def machine(text: str) -> tuple[str | None, int | None]:
+    """Cloud machine type -> (card, number of cards); (None, None) if unknown."""
+    entry = load("gate/hardware.yaml")["machines"].get(text)
+    return (entry[0], entry[1]) if entry else (None, None)
+
+
+def entry(name: str) -> dict[str, Any] | None:
+    """Catalogue entry of a card (case and dashes ignored, a unique prefix will do)."""
+    key = _squeeze(name)
+    catalogue = _catalogue()
+    if key in catalogue:
+        return catalogue[key]
+    near = {gpu["name"]: gpu for known, gpu in catalogue.items() if known.startswith(key)}
+    return next(iter(near.values())) if len(near) == 1 else None

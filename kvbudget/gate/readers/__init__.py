@@ -1,0 +1,1 @@
+"""One module per family of file shapes; each turns a file into drafts of engine processes."""

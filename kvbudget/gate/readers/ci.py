@@ -1,0 +1,132 @@
+"""GitHub Actions workflows and GitLab CI jobs: shell in `run:` and `script:`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kvbudget.gate.nodes import Node
+from kvbudget.gate.program import DockerOptions, share
+from kvbudget.gate.readers.pods import Env, image_text, read_env, split_string
+from kvbudget.gate.shell import Scope
+from kvbudget.gate.shell_lex import UnclosedQuote
+from kvbudget.gate.source import HOLE, Text
+
+if TYPE_CHECKING:
+    from kvbudget.gate.find import Context
+
+_EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}", re.S)
+
+
+def read_actions(context: Context, doc: Node) -> None:
+    """Jobs and steps; `${{ matrix.x }}` with one value, `${{ env.X }}`, input defaults."""
+    known: dict[str, str] = {}
+    for event in ("workflow_dispatch", "workflow_call"):
+        for name, _, spec in doc.get("on", event, "inputs").pairs():
+            if spec.has("default"):
+                known[f"inputs.{name}"] = known[f"github.event.inputs.{name}"] = spec.get("default").s
+    top = _env(doc.get("env"), None, known)
+    for _, _, job in doc.get("jobs").pairs():
+        local = dict(known)
+        matrix = job.get("strategy", "matrix")
+        includes = matrix.get("include").elements()
+        for name, _, options in matrix.pairs():
+            values = options.elements()
+            if name not in ("include", "exclude") and len(values) == 1 and values[0].is_scalar and not includes:
+                local[f"matrix.{name}"] = values[0].s
+        if len(includes) == 1 and len(matrix.keys()) == 1:
+            for name, _, value in includes[0].pairs():
+                local[f"matrix.{name}"] = value.s
+        job_env = _env(job.get("env"), top, local)
+        container = job.get("container")
+        image = image_text(container.get("image")) if container.is_map else container.text
+        image = _substitute(image, local, job_env)
+        pins = context.reader()
+        for step in job.get("steps").elements():
+            run = step.get("run").text
+            if not run.s:
+                continue
+            env = _env(step.get("env"), job_env, local)
+            scope = Scope(outside=dict(context.outside))
+            for name, value in env.values.items():
+                scope.set(name, [value], exported=True)
+            reader = context.reader()
+            shell = step.get("shell").s
+            try:
+                drafts = reader.script(
+                    _substitute(run, local, env), scope, depth=1, powershell=shell in ("pwsh", "powershell")
+                )
+            except UnclosedQuote:
+                continue
+            for draft in drafts:
+                for name, line in env.lines.items():
+                    if name in draft.env and draft.env[name].value.s == env.values[name].s:
+                        draft.env[name].line = line
+                if image.s and draft.image is None:
+                    draft.image, draft.image_line = image, image.line
+                    draft.host.container = True
+                    words = split_string(container.get("options").text)
+                    DockerOptions([*words, Text.on("image", draft.line)], {}, None).apply(draft)
+            share(drafts, f"{context.path}#{job.line}")
+            context.drafts.extend(drafts)
+            pins.pins += reader.pins
+            context.absorb(reader)
+
+
+def _env(node: Node, base: Env | None, known: dict[str, str]) -> Env:
+    env = read_env(node, base)
+    for name, value in list(env.values.items()):
+        env.values[name] = _substitute(value, known, base or Env())
+    return env
+
+
+def _substitute(text: Text, known: dict[str, str], env: Env) -> Text:
+    def value(match: re.Match[str]) -> str:
+        expr = match.group(1)
+        if expr in known:
+            return known[expr]
+        if expr.startswith("env.") and expr[4:] in env.values:
+            return env.values[expr[4:]].s
+        default = re.fullmatch(r"([\w.-]+)\s*\|\|\s*(?:'([^']*)'|([\d.]+))", expr)
+        if default:
+            if known.get(default.group(1)):
+                return known[default.group(1)]
+            if not default.group(1).startswith(("matrix", "secrets")):
+                return default.group(2) if default.group(2) is not None else default.group(3)
+        literal = re.fullmatch(r"'([^']*)'|([\d.]+)", expr)
+        if literal:
+            return literal.group(1) or literal.group(2)
+        return HOLE
+
+    return text.sub(_EXPRESSION, value)
+
+
+def read_gitlab(context: Context, doc: Node) -> bool:
+    """Jobs with `script:`."""
+    found = False
+    top = read_env(doc.get("variables"))
+    for _, _, job in doc.pairs():
+        script = job.get("script")
+        if not (script.is_list or script.s):
+            continue
+        found = True
+        env = read_env(job.get("variables"), top)
+        scope = Scope(outside=dict(context.outside))
+        for name, value in env.values.items():
+            scope.set(name, [value], exported=True)
+        parts = [*job.get("before_script").elements(), *(script.elements() or [script])]
+        body = Text.join([part.text for part in parts if part.s], "\n")
+        reader = context.reader()
+        try:
+            drafts = reader.script(body, scope, depth=1)
+        except UnclosedQuote:
+            continue
+        image_node = job.get("image") if job.has("image") else doc.get("image")
+        image = image_node.get("name").text if image_node.is_map else image_node.text
+        for draft in drafts:
+            if image.s and draft.image is None:
+                draft.image, draft.image_line = image, image.line
+        share(drafts, f"{context.path}#{job.line}")
+        context.drafts.extend(drafts)
+        context.absorb(reader)
+    return found

@@ -1,0 +1,224 @@
+"""Nomad jobs and Terraform resources (Kubernetes, Helm, Docker, ECS, start-up scripts)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kvbudget.gate.hcl_parse import Block, parse, to_node, variables
+from kvbudget.gate.nodes import Malformed, Node, documents, words_of
+from kvbudget.gate.program import share
+from kvbudget.gate.readers import pods
+from kvbudget.gate.readers.pods import Env, finish_env, read_env
+from kvbudget.gate.shell_lex import UnclosedQuote
+from kvbudget.gate.source import Text
+
+if TYPE_CHECKING:
+    from kvbudget.gate.find import Context
+
+_MIB = 1 << 20
+_ENGINE = re.compile(r"vllm|sglang")
+
+
+def read(context: Context) -> None:
+    """One file; variable defaults of the folder's other .tf files count too."""
+    outside: dict[str, Node] = {}
+    if context.name.endswith(".tf"):
+        folder = context.path.rsplit("/", 1)[0] if "/" in context.path else ""
+        for found in context.tree.files:
+            here = found.path.rsplit("/", 1)[0] if "/" in found.path else ""
+            if here == folder and found.path.endswith(".tf") and found.path != context.path:
+                text = context.tree.read(found.path)
+                if text is not None:
+                    outside.update(variables(text))
+        if not outside:
+            for name in ("variables.tf", "vars.tf"):
+                near = context.tree.neighbour(name, context.path)
+                if near is not None and near[0] != context.path:
+                    outside.update(variables(near[1]))
+    root = parse(context.text, outside)
+    for block in root.walk():
+        if block.type == "task":
+            _task(context, block)
+        elif block.type == "resource" and block.labels:
+            _resource(context, block)
+
+
+# ---- Nomad -----------------------------------------------------------------------------------
+def _task(context: Context, task: Block) -> None:
+    env = Env()
+    for block in task.inner("env"):
+        for name, (line, node) in block.attrs.items():
+            env.put(name, node.text, line)
+    node = task.attr("env")
+    if node.is_map:
+        env = read_env(node, env)
+    for config in task.inner("config"):
+        driver = task.attr("driver").s
+        image = config.attr("image").text
+        args = words_of(config.attr("args"))
+        command = config.attr("command").text
+        entry = words_of(config.attr("entrypoint")) or None
+        if command.s:
+            args = [command, *args]
+        reader = context.reader()
+        if image.s:
+            drafts = reader.image_command(image, entry, args, dict(env.values))
+        else:
+            drafts = reader.words(args, dict(env.values)) if args else []
+        context.absorb(reader)
+        for draft in drafts:
+            finish_env(draft, env)
+            host = draft.host
+            host.container = bool(image.s) or driver in ("docker", "podman")
+            shm = config.attr("shm_size")
+            if shm.s.isdigit():
+                host.shm, host.shm_line = int(shm.s), config.attr_line("shm_size")
+            if config.attr("ipc_mode").s == "host":
+                host.ipc_host = True
+            for resources in task.inner("resources"):
+                size = resources.attr("memory_max").s or resources.attr("memory").s
+                if size.isdigit():
+                    host.memory_limit = int(size) * _MIB
+                for device in resources.inner("device"):
+                    if device.labels and "gpu" in device.labels[0]:
+                        count = device.attr("count").s or "1"
+                        host.gpus = int(count) if count.isdigit() else None
+            host.share_unit = f"{context.path}#{task.line}"
+        context.drafts.extend(drafts)
+
+
+# ---- Terraform -------------------------------------------------------------------------------
+def _resource(context: Context, block: Block) -> None:
+    kind = block.labels[0]
+    if kind.startswith("kubernetes_manifest"):
+        node = block.attr("manifest")
+        if node.is_map:
+            from kvbudget.gate.readers import kubernetes
+
+            kubernetes.read_object(context, node, [])
+    elif kind.startswith("kubernetes_"):
+        for spec in block.walk():
+            if spec.inner("container"):
+                context.drafts.extend(pods.pod_drafts(context, _pod(spec)))
+    elif kind == "helm_release":
+        _helm(context, block)
+    elif kind == "docker_container":
+        _docker(context, block)
+    elif kind == "aws_ecs_task_definition":
+        _ecs(context, block)
+    else:
+        for inner in block.walk():
+            for _, node in inner.attrs.values():
+                for item in node.walk():
+                    if item.is_scalar:
+                        _script(context, item.text)
+                    for _, value in item.items():
+                        if value.is_scalar:
+                            _script(context, value.text)
+
+
+def _script(context: Context, text: Text) -> None:
+    if "\n" not in text.s or not _ENGINE.search(text.s):
+        return
+    reader = context.reader()
+    try:
+        drafts = reader.script(text, depth=1)
+    except UnclosedQuote:
+        return
+    share(drafts, context.path)
+    context.drafts.extend(drafts)
+    context.absorb(reader)
+
+
+_NAMES = {
+    "volume_mount": "volumeMounts", "volume": "volumes", "empty_dir": "emptyDir",
+    "size_limit": "sizeLimit", "mount_path": "mountPath", "node_selector": "nodeSelector",
+    "container": "containers", "host_ipc": "hostIPC", "value_from": "valueFrom",
+    "init_container": "initContainers",
+}  # fmt: skip
+_MANY = {"volume_mount", "volume", "container", "env", "init_container"}
+
+
+def _pod(block: Block) -> Node:
+    """snake_case blocks -> the pod spec they stand for."""
+    items: list[tuple[Text, Node]] = []
+    for key, (line, node) in block.attrs.items():
+        items.append((Text.on(_NAMES.get(key, key), line), node))
+    grouped: dict[str, list[Block]] = {}
+    for inner in block.blocks:
+        grouped.setdefault(inner.type, []).append(inner)
+    for key, blocks in grouped.items():
+        name = Text.on(_NAMES.get(key, key), blocks[0].line)
+        if key in _MANY:
+            items.append((name, Node.sequence([_pod(b) for b in blocks], blocks[0].line)))
+        else:
+            items.append((name, _pod(blocks[0])))
+    return Node.mapping(items, block.line)
+
+
+def _helm(context: Context, block: Block) -> None:
+    from kvbudget.gate.readers import values
+
+    for item in block.attr("values").elements():
+        if item.is_map:
+            values.read(context, item)
+        elif item.text.s.strip() and item.text.known:
+            try:
+                for doc in documents(item.text):
+                    values.read(context, doc)
+            except Malformed:
+                continue
+        elif item.text.s.strip():
+            try:
+                for doc in documents(item.text):
+                    values.read(context, doc)
+            except Malformed:
+                continue
+
+
+def _docker(context: Context, block: Block) -> None:
+    env = read_env(block.attr("env"))
+    image = block.attr("image").text
+    entry = words_of(block.attr("entrypoint")) or None
+    reader = context.reader()
+    drafts = reader.image_command(
+        image if image.s else None, entry, words_of(block.attr("command")), dict(env.values)
+    )
+    context.absorb(reader)
+    for draft in drafts:
+        finish_env(draft, env)
+        host = draft.host
+        for key, field in (("memory", "memory_limit"), ("shm_size", "shm")):
+            size = block.attr(key).s
+            if size.isdigit():
+                setattr(host, field, int(size) * _MIB)
+        host.shm_line = block.attr_line("shm_size")
+        host.ipc_host = block.attr("ipc_mode").s == "host"
+        gpus = block.attr("gpus").s
+        host.gpus = int(gpus) if gpus.isdigit() else None
+        host.share_unit = context.path
+    context.drafts.extend(drafts)
+
+
+def _ecs(context: Context, block: Block) -> None:
+    from kvbudget.gate.readers import ecs
+
+    definitions = block.attr("container_definitions")
+    if definitions.is_scalar and definitions.text.s.strip().startswith("["):
+        try:
+            docs = documents(definitions.text)
+        except Malformed:
+            return
+        definitions = docs[0] if docs else definitions
+    if not definitions.is_list:
+        return
+    items = [(Text.on("containerDefinitions", definitions.line), definitions)]
+    for key in ("memory", "ipc_mode"):
+        if key in block.attrs:
+            name = {"memory": "memory", "ipc_mode": "ipcMode"}[key]
+            items.append((Text.on(name, block.attr_line(key)), block.attr(key)))
+    ecs.read(context, Node.mapping(items, block.line))
+
+
+__all__ = ["read", "to_node"]

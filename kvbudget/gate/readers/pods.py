@@ -1,0 +1,282 @@
+"""Pods: containers of Kubernetes objects and of everything that embeds a pod."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kvbudget.gate.draft import Draft, EnvValue, Host, gpu_ids
+from kvbudget.gate.hardware import card
+from kvbudget.gate.nodes import EMPTY, Node, words_of
+from kvbudget.gate.program import image_engine
+from kvbudget.gate.source import HOLE, Text
+from kvbudget.gate.units import quantity
+
+if TYPE_CHECKING:
+    from kvbudget.gate.find import Context
+
+_VAR = re.compile(r"\$\$|\$\(([A-Za-z_][\w.-]*)\)")
+_GPU_KEYS = ("nvidia.com/gpu", "amd.com/gpu", "gpu", "nvidia.com/gpu.shared")
+_LABELS = (
+    "cloud.google.com/gke-accelerator", "nvidia.com/gpu.product", "gpu.nvidia.com/model",
+    "nvidia.com/gpu-product", "karpenter.k8s.aws/instance-gpu-name", "accelerator",
+    "k8s.amazonaws.com/accelerator", "gpu.nvidia.com/class",
+)  # fmt: skip
+
+
+@dataclass
+class Env:
+    """Variables of a container: value (HOLE if it comes from elsewhere) and line of the name."""
+
+    values: dict[str, Text] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+
+    def put(self, name: str, value: Text, line: int) -> None:
+        self.values[name] = value
+        self.lines[name] = line
+
+    def copy(self) -> Env:
+        return Env(dict(self.values), dict(self.lines))
+
+
+def read_env(node: Node, base: Env | None = None) -> Env:
+    """`env:` as a list of name/value or as a map."""
+    env = base.copy() if base else Env()
+    if node.is_map:
+        for name, line, value in node.pairs():
+            if value.is_scalar:
+                env.put(name, _literal(value), line)
+            elif value.has("value"):
+                env.put(name, _literal(value.get("value")), line)
+            else:
+                env.put(name, Text.on(HOLE, line), line)
+        return env
+    for item in node.elements():
+        name = item.get("name").s
+        if item.is_scalar and "=" in item.s:
+            key, _, _ = item.s.partition("=")
+            env.put(key, item.text.cut(len(key) + 1), item.text.line)
+            continue
+        if not name:
+            continue
+        line = item.get("name").text.line
+        if item.has("value"):
+            value = interpolate(_literal(item.get("value")), env)
+        elif item.has("valueFrom"):
+            value = Text.on(HOLE, line)
+        else:
+            value = Text("", [])
+        env.put(name, value, line)
+    return env
+
+
+def _literal(node: Node) -> Text:
+    return node.text
+
+
+def interpolate(text: Text, env: Env) -> Text:
+    """`$(VAR)` of the container's own variables."""
+
+    def value(match: re.Match[str]) -> str | None:
+        if match.group() == "$$":
+            return None
+        name = match.group(1)
+        return env.values[name].s if name in env.values else HOLE
+
+    return text.sub(_VAR, value)
+
+
+def limit(node: Node, *names: str) -> Node:
+    """resources.limits of one name."""
+    limits = node.get("resources", "limits")
+    for name in names:
+        if limits.has(name):
+            return limits.get(name)
+    return EMPTY
+
+
+def gpu_count(node: Node) -> int | None:
+    """Cards of resources.limits (requests if there are no limits)."""
+    found = limit(node, *_GPU_KEYS)
+    if not found.present:
+        requests = node.get("resources", "requests")
+        found = next((requests.get(name) for name in _GPU_KEYS if requests.has(name)), EMPTY)
+    return int(found.s) if found.s.isdigit() else None
+
+
+def selector_card(pod: Node) -> str | None:
+    """Card named by the node selector or a required node affinity with one value."""
+    for key, _, value in pod.get("nodeSelector").pairs():
+        if key in _LABELS:
+            return card(value.s)
+    required = pod.get("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
+    for term in required.get("nodeSelectorTerms").elements():
+        for rule in term.get("matchExpressions").elements():
+            options = rule.get("values").elements()
+            if rule.get("key").s in _LABELS and rule.get("operator").s == "In" and len(options) == 1:
+                return card(options[0].s)
+    return None
+
+
+def shared_memory(pod: Node, container: Node, containers: list[Node], host: Host) -> None:
+    """Size of /dev/shm where a Memory emptyDir (or another volume) is mounted there."""
+    name = next(
+        (m.get("name").s for m in container.get("volumeMounts").elements()
+         if m.get("mountPath").s.rstrip("/") == "/dev/shm"), None,
+    )  # fmt: skip
+    if name is None:
+        return
+    for volume in pod.get("volumes").elements():
+        if volume.get("name").s != name:
+            continue
+        if not volume.has("emptyDir"):
+            host.shm_provided = True
+            return
+        empty = volume.get("emptyDir")
+        if empty.get("medium").s != "Memory":
+            host.shm_provided = True
+            return
+        size = empty.get("sizeLimit")
+        if size.present:
+            host.shm = quantity(size.s)
+            host.shm_line = empty.key_line("sizeLimit")
+            if host.shm is not None:
+                host.shm_tmpfs = (host.shm, host.shm_line)
+            else:
+                host.shm_provided = True
+            return
+        limits = [quantity(limit(item, "memory").s or None) for item in containers]
+        host.shm_provided = True
+        host.shm = None if any(value is None for value in limits) else sum(v for v in limits if v)
+        return
+    host.shm_provided = True  # declared elsewhere: size unknown
+
+
+def pod_drafts(
+    context: Context,
+    pod: Node,
+    *,
+    env: Env | None = None,
+    image_of: dict[str, Text] | None = None,
+    extra: dict[str, str] | None = None,
+) -> list[Draft]:
+    """All engine processes of a pod spec."""
+    containers = pod.get("containers").elements()
+    out: list[Draft] = []
+    base = env.copy() if env else Env()
+    for name, value in (extra or {}).items():
+        base.put(name, Text.on(value, pod.line), pod.line)
+    for container in containers:
+        drafts = container_drafts(context, container, pod, containers, base)
+        for draft in drafts:
+            draft.host.share_unit = draft.host.share_unit or f"{context.path}#pod{pod.line}"
+            for hidden in (extra or {}):
+                if hidden in draft.env and draft.env[hidden].line == pod.line:
+                    del draft.env[hidden]
+        out += drafts
+    del image_of
+    return out
+
+
+def container_drafts(
+    context: Context, container: Node, pod: Node, siblings: list[Node], base: Env | None = None
+) -> list[Draft]:
+    """Engine processes of one container."""
+    env = read_env(container.get("env"), base)
+    command = word_list(container.get("command"), env)
+    args = word_list(container.get("args"), env)
+    image = image_text(container.get("image"))
+    reader = context.reader()
+    drafts = reader.image_command(
+        image if image.s else None, command or None, args, dict(env.values), depth=0
+    )
+    context.absorb(reader)
+    for draft in drafts:
+        if not image.s and draft.line == 0 or (not image.s and not command and args and draft.line == args[0].line):
+            draft.line = container.key_line("args") or draft.line
+        finish_env(draft, env)
+        host_of(draft.host, container, pod, siblings)
+    return drafts
+
+
+def finish_env(draft: Draft, env: Env) -> None:
+    """Variables stand at their names."""
+    for name, line in env.lines.items():
+        item = draft.env.get(name)
+        if item is not None and item.value.s == env.values[name].s:
+            draft.env[name] = EnvValue(item.value, line, item.file)
+
+
+def host_of(host: Host, container: Node, pod: Node, siblings: list[Node]) -> None:
+    """Cards, limits and /dev/shm of a container in its pod."""
+    host.container = True
+    count = gpu_count(container)
+    if count is not None:
+        host.gpus = count
+    memory = limit(container, "memory")
+    if memory.present and memory.text.known:
+        host.memory_limit = quantity(memory.s)
+        host.memory_line = memory.line
+    host.gpu_type = selector_card(pod) or host.gpu_type
+    if pod.get("hostIPC").s == "true":
+        host.ipc_host = True
+    shared_memory(pod, container, siblings or [container], host)
+
+
+def word_list(node: Node, env: Env) -> list[Text]:
+    """`command:`/`args:` as words: a list, or one string split by a shell's rules."""
+    if node.is_list:
+        return [interpolate(word, env) for word in words_of(node)]
+    if node.is_scalar and node.s:
+        return split_string(interpolate(node.text, env))
+    return []
+
+
+def split_string(text: Text) -> list[Text]:
+    """A command written as one string."""
+    from kvbudget.gate.shell import Script
+    from kvbudget.gate.shell_lex import UnclosedQuote
+
+    try:
+        script = Script(text.sub(re.compile(r"\n"), lambda _: " "))
+        words: list[Text] = []
+        for token in script.tokens:
+            if token.kind == "word":
+                words.extend(script.expand(token.parts))
+    except UnclosedQuote:
+        return [text.cut(m.start(), m.end()) for m in re.finditer(r"\S+", text.s)]
+    return words
+
+
+def image_text(node: Node) -> Text:
+    """`image:` as a string, or as repository/registry/tag/digest keys."""
+    if node.is_scalar:
+        return node.text
+    repository = node.get("repository").text or node.get("name").text
+    if not repository.s:
+        return Text("", [])
+    registry = node.get("registry").text
+    parts = [repository]
+    if registry.s:
+        parts = [registry, Text.on("/", registry.line), repository]
+    tag = node.get("tag").text
+    if tag.s:
+        parts += [Text.on(":", tag.line), tag] if not tag.s.startswith("sha256:") else [Text.on("@", tag.line), tag]
+    digest = node.get("digest").text
+    if digest.s:
+        parts += [Text.on("@", digest.line), digest]
+    return Text.join(parts)
+
+
+def explicit_ids(env: Env) -> list[str] | None:
+    """Card ids that the variables name."""
+    for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
+        if name in env.values:
+            return gpu_ids(env.values[name].s)
+    return None
+
+
+def known_engine(image: Text, args: list[Text]) -> str | None:
+    """Engine of an image or of its arguments."""
+    return image_engine(image if image.s else None, args)

@@ -1,0 +1,570 @@
+"""Python: LLM(), AsyncEngineArgs(), sgl.Engine(), LLMConfig(), argv lists for subprocess."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from kvbudget.gate.draft import Draft, Given
+from kvbudget.gate.hardware import card
+from kvbudget.gate.knowledge import engine
+from kvbudget.gate.nodes import Malformed
+from kvbudget.gate.program import find_engine, share
+from kvbudget.gate.source import HOLE, Text, align
+
+if TYPE_CHECKING:
+    from kvbudget.gate.find import Context
+
+_CALLS = {
+    "LLM": "vllm", "EngineArgs": "vllm", "AsyncEngineArgs": "vllm", "LLMConfig": "vllm",
+    "Engine": "sglang", "ServerArgs": "sglang", "Runtime": "sglang",
+}  # fmt: skip
+_RUNNERS = {
+    "run", "Popen", "call", "check_call", "check_output", "system", "popen",
+    "create_subprocess_exec", "create_subprocess_shell", "execvp", "execv", "spawn",
+}  # fmt: skip
+
+
+def read(context: Context) -> None:
+    """A Python file. Raises Malformed with the line of the syntax error."""
+    context.drafts.extend(module(context, context.text))
+
+
+def module(context: Context, text: Text) -> list[Draft]:
+    """Drafts of Python text that carries its own lines."""
+    try:
+        tree = ast.parse(text.s)
+    except SyntaxError as exc:
+        lines = _rows(text)
+        row = min(max((exc.lineno or 1) - 1, 0), len(lines) - 1)
+        raise Malformed("Python syntax", lines[row], str(exc.msg)) from None
+    except (ValueError, MemoryError, RecursionError):
+        raise Malformed("Python syntax", 1, "cannot be parsed") from None
+    visitor = _Visitor(context, text, _rows(text))
+    visitor.visit_body(tree.body)
+    share(visitor.drafts, context.path)
+    return visitor.drafts
+
+
+def _rows(text: Text) -> list[int]:
+    """Physical line of each line of the text."""
+    rows = [text.line or 1]
+    for index, char in enumerate(text.s):
+        if char == "\n":
+            after = text.lines[index + 1] if index + 1 < len(text.lines) else text.lines[index] + 1
+            rows.append(after)
+    return rows
+
+
+class _Unknown:
+    """A value that is not known statically."""
+
+
+UNKNOWN = _Unknown()
+
+
+class _Visitor:
+    def __init__(self, context: Context, text: Text, rows: list[int]) -> None:
+        self.context, self.text, self.rows = context, text, rows
+        self.scopes: list[dict[str, Any]] = [{}]
+        self.lines: dict[int, dict[str, int]] = {}
+        self.imports: dict[str, str] = {}
+        self.drafts: list[Draft] = []
+        self.env: dict[str, Text] = {}
+        self.done: set[int] = set()
+        self.depth = 0
+
+    def line(self, node: ast.AST) -> int:
+        row = getattr(node, "lineno", 1) - 1
+        return self.rows[min(row, len(self.rows) - 1)]
+
+    # ---- statements ----
+    def visit_body(self, body: list[ast.stmt]) -> None:
+        for statement in body:
+            self.visit(statement)
+
+    def visit(self, node: ast.AST) -> None:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            self._import(node)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            self._function(node)
+        elif isinstance(node, ast.ClassDef):
+            self.scopes.append({})
+            self.visit_body(node.body)
+            self.scopes.pop()
+        elif isinstance(node, ast.Assign):
+            self._expressions(node.value)
+            for target in node.targets:
+                self._assign(target, node.value)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            self._expressions(node.value)
+            self._assign(node.target, node.value)
+        elif isinstance(node, ast.AugAssign):
+            self._expressions(node.value)
+            self._augment(node)
+        elif isinstance(node, (ast.If, ast.For, ast.While, ast.AsyncFor, ast.Try)):
+            self._branches(node)
+        elif isinstance(node, (ast.With, ast.AsyncWith)):
+            for item in node.items:
+                self._expressions(item.context_expr)
+            self.visit_body(node.body)
+        else:
+            self._expressions(node)
+
+    def _branches(self, node: ast.AST) -> None:
+        for name in ("test", "iter"):
+            inner = getattr(node, name, None)
+            if inner is not None:
+                self._expressions(inner)
+        main = isinstance(node, ast.If) and "__name__" in ast.dump(node.test)
+        plain = main or isinstance(node, ast.Try)
+        if isinstance(node, (ast.For, ast.AsyncFor)):
+            for name in ast.walk(node.target):
+                if isinstance(name, ast.Name):
+                    self.scopes[-1][name.id] = UNKNOWN
+        self.depth += 0 if plain else 1
+        for field in ("body", "orelse", "finalbody"):
+            self.visit_body(getattr(node, field, []))
+        for handler in getattr(node, "handlers", []):
+            self.visit_body(handler.body)
+        self.depth -= 0 if plain else 1
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        for alias in node.names:
+            name = alias.asname or alias.name
+            if isinstance(node, ast.ImportFrom):
+                self.imports[name] = f"{node.module or ''}.{alias.name}"
+            else:
+                self.imports[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        scope: dict[str, Any] = {}
+        args = node.args
+        positional = [*args.posonlyargs, *args.args]
+        for arg in [*positional, *args.kwonlyargs]:
+            scope[arg.arg] = UNKNOWN
+        for arg, default in zip(reversed(positional), reversed(args.defaults), strict=False):
+            scope[arg.arg] = self.value(default)
+        for arg, default_or_none in zip(args.kwonlyargs, args.kw_defaults, strict=True):
+            if default_or_none is not None:
+                scope[arg.arg] = self.value(default_or_none)
+        for extra in (args.vararg, args.kwarg):
+            if extra is not None:
+                scope[extra.arg] = UNKNOWN
+        held, self.depth = self.depth, 0
+        self.scopes.append(scope)
+        self.visit_body(node.body)
+        self.scopes.pop()
+        self.depth = held
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            if self.depth and any(target.id in scope for scope in self.scopes):
+                return
+            self.scopes[-1][target.id] = UNKNOWN if self.depth else self.value(value)
+        elif isinstance(target, ast.Subscript):
+            owner = _dotted(target.value)
+            key = self.value(target.slice)
+            item = self.value(value)
+            if owner == "os.environ" and isinstance(key, str) and not self.depth:
+                text = item if isinstance(item, str) else HOLE
+                self.env[key] = Text.on(text, self.line(target)) if text else Text("", [])
+            elif isinstance(target.value, ast.Name) and isinstance(key, str):
+                known = self._lookup(target.value.id)
+                if isinstance(known, _Map) and not self.depth:
+                    known.put(key, item, self.line(target))
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            values = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+            for index, item_target in enumerate(target.elts):
+                if index < len(values) and len(values) == len(target.elts):
+                    self._assign(item_target, values[index])
+                elif isinstance(item_target, ast.Name):
+                    self.scopes[-1][item_target.id] = UNKNOWN
+
+    def _augment(self, node: ast.AugAssign) -> None:
+        if not isinstance(node.target, ast.Name):
+            return
+        known, new = self._lookup(node.target.id), self.value(node.value)
+        if isinstance(known, _List) and isinstance(new, _List) and not self.depth:
+            known.items.extend(new.items)
+        elif not isinstance(known, (_List, _Map)):
+            self.scopes[-1][node.target.id] = UNKNOWN
+
+    # ---- expressions ----
+    def _expressions(self, node: ast.AST) -> None:
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Call) and id(inner) not in self.done:
+                self.done.add(id(inner))
+                self._call(inner)
+            elif isinstance(inner, ast.List) and id(inner) not in self.done:
+                self.done.add(id(inner))
+                self._list(inner)
+
+    def _lookup(self, name: str) -> Any:  # noqa: ANN401 - any value
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return scope[name]
+        return UNKNOWN
+
+    def value(self, node: ast.AST) -> Any:  # noqa: ANN401 - any value
+        """Static value; UNKNOWN where there is none."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return self._lookup(node.id)
+        if isinstance(node, ast.Dict):
+            return self._dict(node)
+        if isinstance(node, (ast.List, ast.Tuple)):
+            return self._sequence(node)
+        if isinstance(node, ast.JoinedStr):
+            parts = [
+                str(part.value) if isinstance(part, ast.Constant) else _string(self.value(getattr(part, "value", part)))
+                for part in node.values
+            ]
+            return "".join(parts)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            item = self.value(node.operand)
+            return -item if isinstance(item, (int, float)) else UNKNOWN
+        if isinstance(node, ast.BinOp):
+            return self._binary(node)
+        if isinstance(node, ast.Call):
+            return self._call_value(node)
+        if isinstance(node, ast.Subscript):
+            owner, key = self.value(node.value), self.value(node.slice)
+            if isinstance(owner, _Map) and isinstance(key, str):
+                return owner.items.get(key, (UNKNOWN, 0))[0]
+            return UNKNOWN
+        if isinstance(node, ast.Attribute):
+            dotted = _dotted(node)
+            if dotted == "sys.executable":
+                return "python"
+            return UNKNOWN
+        return UNKNOWN
+
+    def _binary(self, node: ast.BinOp) -> Any:  # noqa: ANN401 - any value
+        left, right = self.value(node.left), self.value(node.right)
+        if isinstance(left, _List) and isinstance(right, _List) and isinstance(node.op, ast.Add):
+            return _List([*left.items, *right.items])
+        if isinstance(left, str) and isinstance(right, str) and isinstance(node.op, ast.Add):
+            return (left + right)[:4096]
+        numbers = (int, float)
+        if not isinstance(left, numbers) or not isinstance(right, numbers):
+            return UNKNOWN
+        try:
+            if isinstance(node.op, ast.Add):
+                return left + right
+            if isinstance(node.op, ast.Sub):
+                return left - right
+            if isinstance(node.op, ast.Mult):
+                return left * right
+            if isinstance(node.op, ast.Div):
+                return left / right
+            if isinstance(node.op, ast.FloorDiv):
+                return left // right
+            if isinstance(node.op, ast.LShift) and 0 <= right < 64:
+                return int(left) << int(right)
+            if isinstance(node.op, ast.Pow) and abs(left) <= 1024 and 0 <= right <= 64:
+                return left**right
+        except (ArithmeticError, ValueError):
+            return UNKNOWN
+        return UNKNOWN
+
+    def _dict(self, node: ast.Dict) -> _Map:
+        out = _Map()
+        for key, item in zip(node.keys, node.values, strict=True):
+            if key is None:
+                inner = self.value(item)
+                if isinstance(inner, _Map):
+                    out.update(inner)
+                continue
+            name = self.value(key)
+            if isinstance(name, str):
+                out.put(name, self.value(item), self.line(key))
+        return out
+
+    def _sequence(self, node: ast.List | ast.Tuple) -> _List:
+        items: list[tuple[Any, int]] = []
+        for item in node.elts:
+            if isinstance(item, ast.Starred):
+                inner = self.value(item.value)
+                if isinstance(inner, _List):
+                    items.extend(inner.items)
+                else:
+                    items.append((UNKNOWN, self.line(item)))
+            else:
+                items.append((self.value(item), self.line(item)))
+        return _List(items)
+
+    def _call_value(self, node: ast.Call) -> Any:  # noqa: ANN401 - any value
+        name = _dotted(node.func)
+        first = self.value(node.args[0]) if node.args else UNKNOWN
+        if name in ("os.getenv", "os.environ.get", "environ.get", "getenv") and node.args:
+            if isinstance(first, str) and first in self.env and self.env[first].known:
+                return self.env[first].s
+            return self.value(node.args[1]) if len(node.args) > 1 else UNKNOWN
+        if name == "os.environ.setdefault" and len(node.args) == 2:
+            return self.value(node.args[1])
+        if name == "dict":
+            out = _Map()
+            if isinstance(first, _Map):
+                out.update(first)
+            self._keywords(node, out)
+            return out
+        if name in ("int", "float", "str", "bool") and len(node.args) == 1:
+            return _convert(name, first)
+        if name == "json.dumps" and node.args:
+            plain = _plain(first)
+            if HOLE in str(plain):
+                return UNKNOWN
+            import json
+
+            try:
+                return json.dumps(plain)
+            except (TypeError, ValueError):
+                return UNKNOWN
+        if name in ("list", "tuple"):
+            return first if isinstance(first, _List) else UNKNOWN
+        if name == "Path" or name.endswith(".Path"):
+            return first
+        if name == "shlex.split" and isinstance(first, str):
+            return _List([(word, self.line(node)) for word in first.split()])
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "split" and not node.args:
+            owner = self.value(node.func.value)
+            if isinstance(owner, str):
+                return _List([(word, self.line(node)) for word in owner.split()])
+        return UNKNOWN
+
+    def _keywords(self, node: ast.Call, out: _Map) -> None:
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                inner = self.value(keyword.value)
+                if isinstance(inner, _Map):
+                    for key, (item, _line) in inner.items.items():
+                        out.put(key, item, inner.items[key][1])
+                continue
+            out.put(keyword.arg, self.value(keyword.value), self.line(keyword))
+
+    # ---- engines ----
+    def _call(self, node: ast.Call) -> None:
+        name = _dotted(node.func)
+        last = name.rsplit(".", 1)[-1]
+        if last in ("append", "extend", "update", "setdefault") and isinstance(node.func, ast.Attribute):
+            self._mutate(node, last)
+        engine_name = _CALLS.get(last) or self._aliased(name)
+        if engine_name and self._is_engine(name, last, engine_name, node):
+            self._engine(node, engine_name, "LLMConfig" if "LLMConfig" in self.imports.get(name, name) else last)
+            return
+        if last in _RUNNERS and node.args:
+            self._runner(node)
+
+    def _aliased(self, name: str) -> str | None:
+        target = self.imports.get(name.split(".")[0], "")
+        return _CALLS.get(target.rsplit(".", 1)[-1]) if "." not in name else None
+
+    def _is_engine(self, name: str, last: str, engine_name: str, node: ast.Call) -> bool:
+        root = name.split(".")[0]
+        origin = self.imports.get(root, "")
+        if origin.split(".")[0] in ("vllm", "sglang", "ray"):
+            if last == "LLM" or last in _CALLS or origin.rsplit(".", 1)[-1] in _CALLS:
+                return last != "LLMConfig" or bool(node.keywords)
+        if root in ("vllm", "sglang", "sgl"):
+            return True
+        if last in ("Engine", "Runtime", "LLM") and origin:
+            return False
+        words = {keyword.arg for keyword in node.keywords}
+        strong = {"gpu_memory_utilization", "tensor_parallel_size", "max_model_len", "mem_fraction_static", "engine_kwargs"}
+        return last in ("AsyncEngineArgs", "EngineArgs", "ServerArgs", "LLMConfig", "LLM") and bool(words & strong) and engine_name != ""
+
+    def _engine(self, node: ast.Call, engine_name: str, last: str) -> None:
+        keywords = _Map()
+        self._keywords(node, keywords)
+        callee = node.func
+        line = self.rows[min((getattr(callee, "end_lineno", None) or callee.lineno) - 1, len(self.rows) - 1)]
+        draft = Draft(engine_name, line, python_call=True)
+        for name, text in self.env.items():
+            draft.set_env(name, text, text.line or line)
+        if last == "LLMConfig":
+            self._llm_config(draft, keywords)
+        else:
+            field = "model" if engine_name == "vllm" else "model_path"
+            if node.args:
+                self._given(draft, field, self.value(node.args[0]), self.line(node.args[0]), field)
+            for name, (value, item_line) in keywords.items.items():
+                self._given(draft, name, value, item_line, name)
+        self.drafts.append(draft)
+
+    def _given(self, draft: Draft, name: str, value: Any, line: int, spelled: str) -> None:  # noqa: ANN401
+        option = engine(draft.engine).options.get(name) or engine(draft.engine).spelled.get("--" + name.replace("_", "-"))
+        if option is None:
+            return
+        plain = _plain(value)
+        draft.given.append(Given(option.name, plain, line, spelled))
+
+    def _llm_config(self, draft: Draft, keywords: _Map) -> None:
+        kwargs = keywords.items.get("engine_kwargs", (None, 0))[0]
+        if isinstance(kwargs, _Map):
+            for name, (value, line) in kwargs.items.items():
+                self._given(draft, name, value, line, name)
+        loading = keywords.items.get("model_loading_config", (None, 0))[0]
+        if isinstance(loading, _Map):
+            for key in ("model_source", "model_id"):
+                if key in loading.items:
+                    value, line = loading.items[key]
+                    draft.model_hint = Text.on(_string(value), line)
+                    break
+        kind = keywords.items.get("accelerator_type", (None, 0))[0]
+        if isinstance(kind, str):
+            draft.host.gpu_type = card(kind)
+        runtime = keywords.items.get("runtime_env", (None, 0))[0]
+        variables = runtime.items.get("env_vars", (None, 0))[0] if isinstance(runtime, _Map) else None
+        if isinstance(variables, _Map):
+            for name, (value, line) in variables.items.items():
+                draft.set_env(name, Text.on(_string(value), line), line)
+
+    def _mutate(self, node: ast.Call, method: str) -> None:
+        assert isinstance(node.func, ast.Attribute)
+        if self.depth or not isinstance(node.func.value, ast.Name):
+            if _dotted(node.func.value) == "os.environ" and method in ("update", "setdefault"):
+                self._environ(node, method)
+            return
+        known = self._lookup(node.func.value.id)
+        if isinstance(known, _List) and node.args:
+            item = self.value(node.args[0])
+            if method == "append":
+                known.items.append((item, self.line(node.args[0])))
+            elif isinstance(item, _List):
+                known.items.extend(item.items)
+        elif isinstance(known, _Map) and method == "update":
+            for arg in node.args:
+                inner = self.value(arg)
+                if isinstance(inner, _Map):
+                    known.update(inner)
+            self._keywords(node, known)
+
+    def _environ(self, node: ast.Call, method: str) -> None:
+        if method == "setdefault" and len(node.args) == 2:
+            key, item = self.value(node.args[0]), self.value(node.args[1])
+            if isinstance(key, str) and key not in self.env:
+                self.env[key] = Text.on(_string(item), self.line(node))
+        for arg in node.args if method == "update" else []:
+            inner = self.value(arg)
+            if isinstance(inner, _Map):
+                for key, (item, line) in inner.items.items():
+                    self.env[key] = Text.on(_string(item), line)
+
+    def _list(self, node: ast.List) -> None:
+        held = self._sequence(node)
+        if not any(isinstance(item, str) and ("vllm" in item or "sglang" in item) for item, _ in held.items):
+            return
+        self._argv(held, {}, node)
+
+    def _argv(self, items: _List, env: dict[str, Text], node: ast.AST) -> None:
+        words = [Text.on(_string(item), line) for item, line in items.items]
+        found = find_engine(words)
+        if found is None:
+            return
+        name, at, rest = found
+        draft = Draft(name, words[at].line, words=rest)
+        for key, value in {**self.env, **env}.items():
+            draft.set_env(key, value, value.line or draft.line)
+        self._later(node, draft, items)
+        self.drafts.append(draft)
+
+    def _later(self, node: ast.AST, draft: Draft, items: _List) -> None:
+        """Words appended to the list after its definition are read when they come."""
+        del node
+        items.draft = draft
+        items.base = len(items.items) - len(draft.words)
+
+    def _runner(self, node: ast.Call) -> None:
+        first = node.args[0]
+        env: dict[str, Text] = {}
+        for keyword in node.keywords:
+            if keyword.arg == "env":
+                inner = self.value(keyword.value)
+                if isinstance(inner, _Map):
+                    for key, (item, line) in inner.items.items():
+                        env[key] = Text.on(_string(item), line)
+        if isinstance(first, (ast.List, ast.Tuple)):
+            self.done.add(id(first))
+            self._argv(self._sequence(first), env, first)
+            return
+        value = self.value(first)
+        if isinstance(value, str) and ("vllm" in value or "sglang" in value):
+            start, end = self._span(first)
+            raw = self.text.cut(start, end)
+            text = align(value, raw.s, raw.lines) if isinstance(first, (ast.Constant, ast.JoinedStr)) else Text.on(value, self.line(first))
+            from kvbudget.gate.program import _inherit
+
+            reader = self.context.reader()
+            self.drafts.extend(reader.script(text, _inherit({**self.env, **env}), depth=1))
+            self.context.pins.extend(reader.pins)
+
+    def _span(self, node: ast.AST) -> tuple[int, int]:
+        offsets = [0]
+        for index, char in enumerate(self.text.s):
+            if char == "\n":
+                offsets.append(index + 1)
+        begin = offsets[getattr(node, "lineno", 1) - 1]
+        end_row = (getattr(node, "end_lineno", None) or 1) - 1
+        end = offsets[end_row + 1] if end_row + 1 < len(offsets) else len(self.text.s)
+        return begin, end
+
+
+class _Map:
+    """A dict whose keys know their lines."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, tuple[Any, int]] = {}
+
+    def put(self, key: str, value: Any, line: int) -> None:  # noqa: ANN401
+        self.items.pop(key, None)
+        self.items[key] = (value, line)
+
+    def update(self, other: _Map) -> None:
+        for key, (value, line) in other.items.items():
+            self.put(key, value, line)
+
+
+class _List:
+    """A list whose elements know their lines; it may be an engine's argv."""
+
+    def __init__(self, items: list[tuple[Any, int]]) -> None:
+        self.items = items
+        self.draft: Draft | None = None
+        self.base = 0
+
+
+def _dotted(node: ast.AST) -> str:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        parts.append(node.id)
+    return ".".join(reversed(parts))
+
+
+def _string(value: object) -> str:
+    if isinstance(value, (_Unknown, _Map, _List)):
+        return HOLE
+    return str(value)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, _Unknown):
+        return HOLE
+    if isinstance(value, _Map):
+        return {key: _plain(item) for key, (item, _) in value.items.items()}
+    if isinstance(value, _List):
+        return [_plain(item) for item, _ in value.items]
+    return value
+
+
+def _convert(name: str, value: object) -> Any:  # noqa: ANN401
+    if isinstance(value, (_Unknown, _Map, _List)) or (isinstance(value, str) and HOLE in value):
+        return UNKNOWN
+    try:
+        return {"int": int, "float": float, "str": str, "bool": bool}[name](value)  # type: ignore[call-overload]
+    except (ValueError, TypeError):
+        return UNKNOWN
