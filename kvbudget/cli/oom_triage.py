@@ -1,0 +1,81 @@
+"""`kvbudget oom-triage`: from what a failing process printed to its cause and the right knob."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvbudget.cli.options import Format, FormatOption, KnowledgeOption, OutputOption
+
+_HELP = """Name the cause of a failure, and which way to turn which knob.
+
+Reads a log, a pasted traceback or a single line; the verdict is about the first failure in time.
+
+Examples:
+
+  kvbudget oom-triage server.log
+
+  journalctl -u vllm | kvbudget oom-triage - --format json
+
+  kvbudget oom-triage crash.txt --startup-log start.log
+
+  kvbudget oom-triage --explain vram.kv_budget_nonpositive
+
+Exit codes: 0 a cause was named; 2 unreadable input; 3 no failure recognised.
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+
+    @app.command("oom-triage", help=_HELP)
+    def oom_triage(
+        file: Annotated[
+            str, typer.Argument(metavar="[FILE|-]", help="The log; - or nothing reads stdin.")
+        ] = "-",
+        startup_log: Annotated[
+            Path | None,
+            typer.Option(
+                "--startup-log",
+                metavar="FILE",
+                help="A start-up log of the same server, for figures that the failure lacks.",
+            ),
+        ] = None,
+        explain: Annotated[
+            str | None,
+            typer.Option(
+                "--explain", metavar="CAUSE", help="Explain a cause (or `list`) and stop."
+            ),
+        ] = None,
+        output_format: FormatOption = Format.text,
+        output: OutputOption = None,
+        knowledge: KnowledgeOption = None,
+    ) -> None:
+        from kvbudget.render.output import emit
+
+        if explain is not None:
+            from kvbudget.render.oom_triage import explanation
+
+            emit(explanation(explain, output_format.value), output)
+            return
+        from kvbudget.knowledge.patterns import load_patterns
+        from kvbudget.logs.collect import read_log
+        from kvbudget.triage.report import document, exit_code
+        from kvbudget.triage.verdict import judge
+
+        patterns = load_patterns(knowledge or ())
+        reading = read_log(file, patterns)
+        startup = read_log(startup_log, patterns) if startup_log is not None else None
+        verdict = judge(reading)
+        result = document(reading, verdict, startup)
+        if output_format is Format.json:
+            from kvbudget.render.json_v1 import dumps
+
+            emit(dumps(result), output)
+        else:
+            from kvbudget.render.oom_triage import markdown, text
+
+            emit(text(result, output) if output_format is Format.text else markdown(result), output)
+        raise typer.Exit(exit_code(verdict))

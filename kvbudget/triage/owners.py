@@ -1,0 +1,45 @@
+"""Who asked for the memory: the frames of the traceback around a failure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvbudget.triage.timeline import Event, Timeline
+
+REACH = 120
+"""Lines around a failure whose frames may belong to it."""
+
+# Outer frames are shared by many phases; the more particular frame says more.
+PARTICULAR = (
+    "frame.pinned", "frame.destroy_group", "frame.sampler", "sglang.capture_failed", "frame.capture",
+    "frame.weights_transient", "frame.kv_alloc", "frame.logprobs", "frame.wake_up", "frame.torch_symm_mem",
+    "frame.load_model", "frame.profile", "frame.warmup", "frame.dist_init", "frame.kv_check",
+    "frame.runtime", "vllm.dump_input",
+)  # fmt: skip
+BACKGROUND = frozenset(("frame.mm_encoder", "vllm.mm_advice"))
+"""Show what ran, never alone who asked."""
+
+
+def frames_near(event: Event, time: Timeline) -> list[Event]:
+    """Frames of the same traceback: those before the exception, else those printed after it."""
+    frames = [
+        e
+        for e in time.of_kind("frame")
+        if (e.entry.id in PARTICULAR or e.entry.id in BACKGROUND)
+        and abs(e.line - event.line) <= REACH
+        and (e.rank == event.rank or e.rank is None or event.rank is None or e.line == event.line)
+    ]
+    before = [e for e in frames if e.position < event.position or e.line == event.line]
+    if any(e.entry.id in PARTICULAR for e in before):
+        return before
+    return frames
+
+
+def owner_of(frames: list[Event]) -> Event | None:
+    """The frame that says most about who asked."""
+    for name in PARTICULAR:
+        of_name = [e for e in frames if e.entry.id == name]
+        if of_name:
+            return of_name[-1]
+    return None

@@ -1,0 +1,323 @@
+"""The verdict: which failure came first, what it was, and how sure the text lets us be."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kvbudget.triage.causes import CONFIDENCES, catalogue, weaker
+from kvbudget.triage.owners import frames_near, owner_of
+from kvbudget.triage.result import Verdict
+from kvbudget.triage.rules import Finding, Situation, neighbour_counted, page_rounding, who_asked
+from kvbudget.triage.sentence import Sentence
+from kvbudget.triage.timeline import Event, Timeline
+from kvbudget.triage.without_line import verdict_without_line
+
+if TYPE_CHECKING:
+    from kvbudget.facts import Fact
+    from kvbudget.logs.collect import LogReading
+
+BARE = "vram.capacity_exceeded"
+CHAIN = 120
+"""Lines within which a second message may be about the same failure (chained exceptions)."""
+_MORE_EXACT = frozenset(
+    ("vram.runtime_buffers", "vram.kv_pool_alloc", "vram.weights", "vram.graph_capture",
+     "vram.sampler_warmup", "vram.wake_up_no_room", "vram.library_handle", "vram.collective_buffers",
+     "host.pinned_alloc_failed", "host.ray_memory_monitor", "vram.profile_peak")
+)  # fmt: skip
+_REFINED = frozenset((BARE, "vram.runtime_buffers"))
+_RECOVERY = 60
+
+
+def judge(reading: LogReading) -> Verdict:
+    """One verdict for one reading. Never raises for any input that could be read."""
+    time = Timeline(reading)
+    facts = _last_facts(reading)
+    primary = _first_failure(time)
+    if primary is None:
+        verdict = _from_figures(time, facts) or verdict_without_line(time, facts)
+    else:
+        verdict = _of(primary, time, facts)
+        recovered = _recovered(primary, time)
+        if recovered is not None:
+            verdict = replace(
+                verdict, cause="none.recovered_retry", confidence="likely", fatal=False,
+                lines=(*verdict.lines, recovered), alternatives=((verdict.cause, "possible"),),
+                explanation="an allocation failed and the program went on by itself", missing=(),
+            )  # fmt: skip
+    return replace(_settle(verdict), facts=facts, ruled_out=_ruled_out(verdict, time))
+
+
+def _last_facts(reading: LogReading) -> dict[str, Fact]:
+    return {fact.name: fact for fact in reading.facts}
+
+
+def _strength(event: Event) -> tuple[bool, bool, int]:
+    entry = event.entry
+    return (
+        event.cause not in (BARE, "unknown.insufficient_evidence"),
+        bool(entry.fatal),
+        CONFIDENCES.index(entry.confidence),
+    )
+
+
+def _first_failure(time: Timeline) -> Event | None:
+    """The first failure in time; a later line replaces it only when it is about the same one."""
+    primary: Event | None = None
+    causes = [e for e in time.of_kind("cause") if e.cause]
+    sites: dict[int, Event] = {}
+    for event in causes:
+        known = sites.get(event.line)
+        if known is None or _strength(event) > _strength(known):
+            sites[event.line] = event
+    for event in sorted(sites.values(), key=lambda e: e.position):
+        if primary is None or _supersedes(event, primary):
+            primary = event
+    return primary
+
+
+def _supersedes(new: Event, old: Event) -> bool:
+    near = abs(new.line - old.line) <= CHAIN
+    if old.cause == "unknown.insufficient_evidence":
+        return near and new.cause != old.cause
+    if old.entry.fatal is False and new.entry.fatal is not False:
+        return True
+    if old.cause == BARE and new.cause in _MORE_EXACT:
+        return near and (new.rank == old.rank or None in (new.rank, old.rank))
+    if old.cause == new.cause:
+        return near and CONFIDENCES.index(new.entry.confidence) > CONFIDENCES.index(
+            old.entry.confidence
+        )
+    if old.cause == "host.killed_unproven" or (
+        old.cause == "host.oom_killer" and old.entry.confidence != "certain"
+    ):
+        return (
+            near
+            and (new.cause or "").startswith("host.")
+            and CONFIDENCES.index(new.entry.confidence) >= 2
+        )
+    return False
+
+
+def _of(event: Event, time: Timeline, facts: dict[str, Fact]) -> Verdict:
+    cause = event.cause or "unknown.insufficient_evidence"
+    here = time.facts_at(event.record)
+    near = frames_near(event, time)
+    owner = owner_of(near)
+    phase, shown_by = time.phase_before(event.line)
+    phase = event.entry.phase or (owner.entry.phase if owner is not None else None) or phase
+    if owner is not None and event.entry.phase is None and owner.entry.phase is None:
+        phase = time.phase_before(event.line)[0]
+    sentence = Sentence.of(here)
+    finding: Finding | None = None
+    if cause == "unknown.insufficient_evidence":
+        pinned = next((e for e in near if e.cause == "host.pinned_alloc_failed"), None)
+        if pinned is not None:
+            finding = Finding(
+                "host.pinned_alloc_rejected",
+                "likely",
+                "a pinned host buffer was being created when the call was refused as invalid",
+                "pinned_rejected",
+                "offload_init",
+                (pinned.line,),
+            )
+    elif cause == BARE:
+        around = "\n".join(p for r in time.reading.records[:400] for p in r.parts)
+        finding = who_asked(
+            Situation(
+                event,
+                sentence,
+                phase,
+                owner,
+                tuple(near),
+                facts,
+                around,
+                shown_by if owner is None else None,
+            )
+        )
+    elif cause == "vram.kv_budget_nonpositive":
+        finding = neighbour_counted(facts)
+        figure = _negative(facts)
+        if finding is None and figure is not None:
+            finding = Finding(
+                cause,
+                "certain",
+                f"the KV budget is {figure.printed}: not positive",
+                "negative_budget",
+                "kv_sizing",
+                (figure.line,),
+            )
+    elif cause == "kv.pool_exhausted":
+        finding = page_rounding(facts)
+    elif (
+        cause == "vram.wake_up_no_room"
+        and event.entry.confidence != "certain"
+        and owner is not None
+        and owner.entry.phase in ("weights", "kv_alloc")
+    ):
+        finding = Finding(
+            owner.cause or cause,
+            "possible",
+            "the allocator of sleep mode was refused at a first allocation",
+            "first_allocation",
+            owner.entry.phase,
+            (owner.line,),
+        )
+    lines: tuple[int, ...] = tuple(range(event.line, event.end_line + 1))[:4]
+    confidence, why, rule = event.entry.confidence, event.entry.doc, None
+    if finding is not None:
+        if finding.rule not in ("bare_sentence",):
+            rule = finding.rule
+        cause, confidence, why = finding.cause, finding.confidence, finding.why
+        lines = (*lines, *finding.lines)
+        phase = finding.phase or phase
+    missing: tuple[str, ...] = ()
+    if cause == BARE:
+        missing = ("the frames above the allocator sentence, or the last start-up line before it",)
+    elif cause == "vram.kv_budget_nonpositive" and confidence != "certain":
+        missing = (
+            "the memory-profiling figures before this line, which tell a neighbour from a model that is too large",
+        )
+    return Verdict(
+        cause, confidence, phase, event.rank, _fatal(event, time), lines, why,
+        _alternatives(cause, sentence, phase), missing, (), sentence if sentence.has_figures else None, rule,
+    )  # fmt: skip
+
+
+def _negative(facts: dict[str, Fact]) -> Fact | None:
+    for name in ("kv_cache_memory", "kv_cache_tokens_profiled"):
+        fact = facts.get(name)
+        if fact is not None and isinstance(fact.value, int | float) and fact.value < 0:
+            return fact
+    return None
+
+
+def _from_figures(time: Timeline, facts: dict[str, Fact]) -> Verdict | None:
+    """A negative KV figure is a failure whether or not its exception was pasted."""
+    figure = _negative(facts)
+    if figure is None:
+        return None
+    neighbour = neighbour_counted(facts)
+    if neighbour is not None:
+        return Verdict(
+            neighbour.cause,
+            neighbour.confidence,
+            "kv_sizing",
+            figure.rank,
+            True,
+            (figure.line, *neighbour.lines),
+            neighbour.why,
+            (("vram.kv_budget_nonpositive", "possible"),),
+            rule=neighbour.rule,
+        )
+    return Verdict(
+        "vram.kv_budget_nonpositive",
+        "certain",
+        "kv_sizing",
+        figure.rank,
+        True,
+        (figure.line,),
+        f"the KV budget is {figure.printed}: weights and peak exceed the share",
+        rule="negative_budget",
+    )
+
+
+_TAIL = ("consequence",)
+
+
+def _fatal(event: Event, time: Timeline) -> bool:
+    """Warnings, refused requests and what the engine survives are not fatal."""
+    after = [e for e in time.events if e.position > event.position and e.line != event.line]
+    died = any(
+        (
+            e.entry.id == "generic.traceback"
+            or (e.entry.kind == "consequence" and e.entry.fatal is not False and e.cause)
+        )
+        for e in after
+    )
+    if event.entry.fatal is False:
+        return died and event.cause == "kv.pool_smaller_than_context"
+    if event.quiet and not died:
+        return False
+    return True
+
+
+def _recovered(event: Event, time: Timeline) -> int | None:
+    """The line on which the program says that it tries again, when nothing failed after it."""
+    retry = [
+        e for e in time.of_kind("hint")
+        if e.cause == "none.recovered_retry" and e.position > event.position and abs(e.line - event.line) <= _RECOVERY
+    ]  # fmt: skip
+    if not retry:
+        return None
+    again = [
+        e for e in time.events
+        if e.position > retry[0].position and (
+            (e.entry.kind == "cause" and e.entry.fatal is not False)
+            or e.entry.id in ("generic.traceback", "generic.exception")
+        )
+    ]  # fmt: skip
+    return None if again else retry[0].line
+
+
+def _alternatives(cause: str, sentence: Sentence, phase: str | None) -> tuple[tuple[str, str], ...]:
+    table = {
+        BARE: ("vram.weights", "vram.activation_runtime", "vram.graph_capture"),
+        "vram.kv_budget_nonpositive": ("vram.neighbour_counted",),
+        "vram.neighbour_counted": ("vram.kv_budget_nonpositive",),
+        "vram.fragmentation": ("vram.activation_runtime",),
+        "vram.activation_runtime": (BARE,),
+        "vram.weights": ("vram.weights_transient",),
+        "vram.profile_peak": ("vram.mm_encoder_peak",),
+        "vram.mm_encoder_peak": ("vram.profile_peak",),
+        "vram.kv_pool_alloc": ("vram.other_process",),
+        "host.killed_unproven": ("host.oom_killer", "host.cgroup_oom"),
+        "host.pinned_alloc_failed": ("host.pinned_alloc_rejected",),
+        "vram.driver_refused": ("vram.other_process",),
+        "vram.single_huge_tensor": (BARE,),
+        "vram.wake_up_no_room": (BARE,),
+    }
+    return tuple((name, "possible") for name in table.get(cause, ()))
+
+
+def _settle(verdict: Verdict) -> Verdict:
+    """The phase of a cause that has only one, and confidences that the contract bounds."""
+    row = catalogue().cause(verdict.cause)
+    phase = row.phases[0] if len(row.phases) == 1 else verdict.phase
+    confidence = verdict.confidence
+    if verdict.cause.startswith("unknown."):
+        confidence = "unknown"
+    elif verdict.cause in (BARE, "host.killed_unproven"):
+        confidence = weaker(confidence, "possible")
+    elif verdict.cause == "none.no_failure":
+        confidence, phase = "likely", None
+    lines = tuple(dict.fromkeys(n for n in verdict.lines if n))
+    return replace(
+        verdict,
+        phase="runtime" if phase == "ready" and verdict.family != "none" else phase,
+        confidence=confidence,
+        lines=lines,
+    )
+
+
+_LOOKS = re.compile(r"(?i)out of memory|\boom\b|killed|insufficient")
+
+
+def _ruled_out(verdict: Verdict, time: Timeline) -> tuple[tuple[int, str, str], ...]:
+    """Tails, hints and consequences, at most a dozen, each line once."""
+    found: dict[int, tuple[int, str, str]] = {}
+    for event in time.events:
+        if event.entry.kind in ("hint", "consequence") and event.line not in verdict.lines:
+            found.setdefault(
+                event.line, (event.line, event.text, event.entry.why or event.entry.doc)
+            )
+    kept: list[tuple[int, str, str]] = []
+    seen: set[str] = set()
+    for row in found.values():
+        if row[2] not in seen or len(kept) < 6:
+            kept.append(row)
+            seen.add(row[2])
+        if len(kept) >= 12:
+            break
+    return tuple(sorted(kept))
