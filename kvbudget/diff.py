@@ -255,7 +255,7 @@ def across(a: Side, b: Side) -> list[Movement]:
             continue
         delta = (right.value if right else 0) - (left.value if left else 0)
         silent = "" if left and right else f"no such term in {(b if left else a).label}: "
-        rows.append(Movement(name, left and left.value, right and right.value, delta, "B",
+        rows.append(Movement(name, left.value if left else None, right.value if right else None, delta, "B",
                              "engine", f"{silent}{why}"))  # fmt: skip
     left_out, right_out = _outside(a), _outside(b)
     if left_out is not None and right_out is not None:

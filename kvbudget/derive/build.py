@@ -78,9 +78,9 @@ def _engines(inputs: Inputs, found: str | None) -> list[str]:
     known = engine_names()
     wanted = inputs.engine
     if wanted is None:
-        wanted = found or _named_in(inputs) or ("vllm" if "vllm" in known else known[0])
+        wanted = found or _named_in(inputs) or known[0]
     if wanted == "both":
-        return known
+        return list(known)
     if wanted not in known:
         raise InputError(f"unknown engine {wanted!r}", f"one of: {', '.join(known)}, both")
     return [wanted]

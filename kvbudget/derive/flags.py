@@ -151,6 +151,14 @@ def parse_value(flag: Flag, text: str) -> FlagValue:
     return text
 
 
+def token_count(text: str) -> int:
+    """`8192`, `32k` (thousand), `32K` (1024). Raises InputError."""
+    match = _HUMAN.match(text.strip().replace(",", ""))
+    if match is None or float(match[1]) < 1:
+        raise InputError(f"not a number of tokens: {text!r}", "write 32768, 32k or 32K")
+    return int(float(match[1]) * _SCALE[match[2]])
+
+
 def parse_command(engine: str, tokens: Sequence[str]) -> CommandLine:
     """An engine's command line, the launcher words included or not.
 

@@ -104,9 +104,11 @@ def load_program(path: Path) -> Program:
     return read_program(raw, file)
 
 
-def engine_names() -> list[str]:
-    """Engines with an index of formula files."""
-    return sorted(p.parent.name for p in knowledge_dir("formulas").glob("*/index.yaml"))
+@lru_cache(maxsize=1)
+def engine_names() -> tuple[str, ...]:
+    """Engines with an index of formula files, in the order their indexes state."""
+    found = [path.parent.name for path in knowledge_dir("formulas").glob("*/index.yaml")]
+    return tuple(sorted(found, key=lambda name: (load_engine(name).raw.get("order", 99), name)))
 
 
 @lru_cache(maxsize=8)
@@ -114,6 +116,7 @@ def load_engine(name: str) -> Engine:
     """Raises InputError for an engine without formulas."""
     root = knowledge_dir("formulas") / name
     if not (root / "index.yaml").is_file():
-        raise InputError(f"unknown engine {name!r}", f"one of: {', '.join(engine_names())}")
+        known = sorted(path.parent.name for path in root.parent.glob("*/index.yaml"))
+        raise InputError(f"unknown engine {name!r}", f"one of: {', '.join(known)}")
     raw = load_yaml(root / "index.yaml")
     return Engine(name, root, tuple(str(v) for v in raw["checked"]), raw)

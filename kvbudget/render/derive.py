@@ -117,7 +117,7 @@ def budget_rows(derived: Derived) -> list[tuple[str, Amount, str]]:
             "cuda_graph_memory_estimate", "requested_memory", "suggestion_buffer",
             "external_weight_memory", "avail_memory_before_weights",
             "avail_memory_after_weights", "kv_memory_needed"}  # fmt: skip
-    rows = []
+    rows: list[tuple[str, Amount, str]] = []
     pool = derived.amount("kv_cache_memory")
     for term in derived.derivation.inputs:
         if term.amount.unit == "B" and term.name not in skip and term.amount.value:

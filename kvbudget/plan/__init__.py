@@ -1,0 +1,1 @@
+"""Inverts a derivation: wanted context and concurrency -> flags."""
