@@ -45,7 +45,6 @@ from kvbudget.cli import derive, diff, explain_log, oom_triage, plan, residency,
 # In the order of the help text.
 explain_log.register(app)
 oom_triage.register(app)
-oom_triage.register(app)
 derive.register(app)
 diff.register(app)
 plan.register(app)
