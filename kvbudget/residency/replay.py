@@ -36,7 +36,7 @@ class Policy(StrEnum):
 TREE = frozenset({Policy.write_through, Policy.write_through_selective, Policy.write_back})
 """Policies of a radix tree with copies on both tiers; only these have a storage tier."""
 
-UNLIMITED = None
+NEVER_FULL = 2**62
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,8 @@ def replay(trace: Trace, setup: Setup, *, bin_s: float = 0.0) -> Result:
     setup.check()
     blocks = trace.blocks
     cap1 = _cap(setup.l1_blocks, blocks)
+    if setup.policy is Policy.vllm_lazy:  # never-used entries of the queue count: no rounding down
+        cap1 = NEVER_FULL if setup.l1_blocks is None else setup.l1_blocks
     cap2 = _cap(setup.l2_blocks, blocks)
     cap3 = _cap(setup.l3_blocks, blocks)
     stat = jit.zeros(len(COUNTERS), "i8")
@@ -139,7 +141,7 @@ def replay(trace: Trace, setup: Setup, *, bin_s: float = 0.0) -> Result:
             kernels.replay_lazy(
                 *columns, blocks, size, cap1, cap2, setup.step_blocks, setup.target_free,
                 int(setup.load_order == "head_first"), int(setup.reinsert),
-                *links(), flags(), *links(), flags(), jit.zeros(setup.target_free + 1), *ledger,
+                *links(), flags(), *links(), flags(), jit.zeros(min(setup.target_free, blocks) + 1), *ledger,
             )  # fmt: skip
         case _:
             back = setup.policy is Policy.write_back
