@@ -82,6 +82,7 @@ def take_layers(
     state = facts.texts.get(roles.get("state_dtype", ""), "auto")
     groups = model.layer_groups(
         tp, pp, kv_dtype=kv_dtype, block_size=block, stage=stage, state_dtype=state,
+        engine=engine.name, version=version,
     )  # fmt: skip
     facts.groups = groups
     source = Provenance("config", "config.json")
