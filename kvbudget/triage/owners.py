@@ -15,7 +15,7 @@ PARTICULAR = (
     "frame.pinned", "frame.destroy_group", "frame.sampler", "sglang.capture_failed", "frame.capture",
     "frame.weights_transient", "frame.kv_alloc", "frame.logprobs", "frame.wake_up", "frame.torch_symm_mem",
     "frame.load_model", "frame.profile", "frame.warmup", "frame.dist_init", "frame.kv_check",
-    "frame.runtime", "vllm.dump_input",
+    "frame.runtime", "vllm.dump_input", "frame.http_body",
 )  # fmt: skip
 BACKGROUND = frozenset(("frame.mm_encoder", "vllm.mm_advice"))
 """Show what ran, never alone who asked."""
@@ -23,13 +23,18 @@ BACKGROUND = frozenset(("frame.mm_encoder", "vllm.mm_advice"))
 
 def frames_near(event: Event, time: Timeline) -> list[Event]:
     """Frames of the same traceback: those before the exception, else those printed after it."""
-    frames = [
+    around = [
         e
         for e in time.of_kind("frame")
         if (e.entry.id in PARTICULAR or e.entry.id in BACKGROUND)
         and abs(e.line - event.line) <= REACH
-        and (e.rank == event.rank or e.rank is None or event.rank is None or e.line == event.line)
     ]
+    own = [
+        e
+        for e in around
+        if e.rank == event.rank or None in (e.rank, event.rank) or e.line == event.line
+    ]
+    frames = own if any(e.entry.id in PARTICULAR for e in own) else around
     before = [e for e in frames if e.position < event.position or e.line == event.line]
     if any(e.entry.id in PARTICULAR for e in before):
         return before

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kvbudget.knowledge.schema import Failure
 from kvbudget.logs.figures import facts_of
+from kvbudget.triage.causes import PHASES
 
 if TYPE_CHECKING:
     from kvbudget.facts import Fact
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from kvbudget.logs.match import Hit, Record
 
 _TEXT = 400
-_QUIET_LEVEL = re.compile(r"\b(?:WARN|WARNING|INFO|DEBUG)\b")
+_QUIET_LEVEL = re.compile(r"(?<!NCCL )\b(?:WARN|WARNING|INFO|DEBUG)\b")
 _LOUD_LEVEL = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b")
 
 # A figure shows how far a start-up got: what comes after its line belongs to the phase named.
@@ -37,6 +38,7 @@ _FACT_PHASES = {
     "kv_cache_usage": "runtime",
     "token_usage": "runtime",
     "preemptions": "runtime",
+    "sleep_freed_memory": "sleep",
 }  # fmt: skip
 
 
@@ -98,13 +100,14 @@ class Timeline:
         found = [
             (f.line, _FACT_PHASES[f.name]) for f in self.reading.facts if f.name in _FACT_PHASES
         ]
-        found += [(line, phase) for line, phase in self.reading.milestones if phase]
+        found += [(line, phase) for line, phase in self.reading.milestones if phase in PHASES]
         found += [
             (e.line, "runtime" if e.entry.phase == "ready" else e.entry.phase)
             for e in self.of_kind("frame")
-            if e.entry.phase == "ready"
+            if e.entry.phase == "ready" or (e.entry.id.startswith("mark.") and e.entry.phase)
         ]
-        return sorted(found, reverse=self.reading.reversed)
+        turned = -1 if self.reading.reversed else 1
+        return sorted(found, key=lambda mark: (turned * mark[0], PHASES.index(mark[1])))
 
     def phase_before(self, line: int) -> tuple[str | None, int | None]:
         """The phase under way at `line` and the line that shows it, from the marks before it."""

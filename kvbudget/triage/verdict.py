@@ -223,9 +223,6 @@ def _from_figures(time: Timeline, facts: dict[str, Fact]) -> Verdict | None:
     )
 
 
-_TAIL = ("consequence",)
-
-
 def _fatal(event: Event, time: Timeline) -> bool:
     """Warnings, refused requests and what the engine survives are not fatal."""
     after = [e for e in time.events if e.position > event.position and e.line != event.line]
@@ -238,9 +235,7 @@ def _fatal(event: Event, time: Timeline) -> bool:
     )
     if event.entry.fatal is False:
         return died and event.cause == "kv.pool_smaller_than_context"
-    if event.quiet and not died:
-        return False
-    return True
+    return not event.quiet or died or event.cause == "host.killed_unproven"
 
 
 def _recovered(event: Event, time: Timeline) -> int | None:

@@ -51,6 +51,7 @@ def verdict_without_line(time: Timeline, facts: dict[str, Fact]) -> Verdict:
         if e.entry.id
         in ("generic.traceback", "generic.exception", "vllm.dump_input", "sglang.capture_failed")
     ]
+    trouble = trouble or _cut_at_error(time)
     named = [e for e in consequences if e.cause == "not_oom.secondary_symptom"]
     if not trouble and not named:
         return Verdict(
@@ -117,6 +118,13 @@ def verdict_without_line(time: Timeline, facts: dict[str, Fact]) -> Verdict:
 
 def _phase(event: Event, time: Timeline) -> str | None:
     return event.entry.phase or time.phase_before(event.line)[0]
+
+
+def _cut_at_error(time: Timeline) -> list[Event]:
+    """A line of error level with which the text ends: its message is cut."""
+    end = 1 if time.reading.reversed else time.reading.total_lines
+    levels = [e for e in time.of_kind("frame") if e.entry.id == "generic.error_level"]
+    return [e for e in levels if abs(e.line - end) <= 1][-1:]
 
 
 def _plain_exception(trouble: list[Event], named: list[Event]) -> bool:
