@@ -232,12 +232,12 @@ def _cause(name: str, a: Side, b: Side, changed: Sequence[str]) -> tuple[str, st
 
 
 SHARED = (
-    ("context_memory", "in place before the weights; the other engine counts it outside its budget"),
+    ("context_memory", "in place before the weights; outside the other engine's budget"),
     ("weights_memory", "both load the same weights"),
-    ("load_growth_memory", "what comes up while loading; the other engine counts it as non-torch"),
-    ("peak_activation_memory", "measured by a profile run; the other engine holds a reserve for it"),
-    ("non_torch_memory", "measured by a profile run; the other engine holds a reserve for it"),
-    ("cuda_graph_memory_applied", "estimated by a capture; the other engine holds a reserve for it"),
+    ("load_growth_memory", "comes up while loading; the other counts it as non-torch"),
+    ("peak_activation_memory", "measured by a profile run; the other holds a reserve for it"),
+    ("non_torch_memory", "measured by a profile run; the other holds a reserve for it"),
+    ("cuda_graph_memory_applied", "estimated by a capture; the other holds a reserve for it"),
     ("multimodal_reserve", "set aside for a vision tower"),
     ("state_memory", "recurrent states have a pool of their own in one engine"),
 )  # fmt: skip
@@ -255,25 +255,27 @@ def across(a: Side, b: Side) -> list[Movement]:
             continue
         delta = (right.value if right else 0) - (left.value if left else 0)
         silent = "" if left and right else f"no such term in {(b if left else a).label}: "
-        rows.append(Movement(name, left.value if left else None, right.value if right else None, delta, "B",
-                             "engine", f"{silent}{why}"))  # fmt: skip
+        values = (left.value if left else None, right.value if right else None)
+        rows.append(Movement(name, *values, delta, "B", "engine", silent + why))
     left_out, right_out = _outside(a), _outside(b)
     if left_out is not None and right_out is not None:
-        rows.append(Movement("outside_memory", left_out, right_out, right_out - left_out, "B",
-                             "engine", "left of the card after terms and pool: margin, reserve"))  # fmt: skip
+        why = "left of the card after terms and pool: margin, reserve"
+        moved = right_out - left_out
+        rows.append(Movement("outside_memory", left_out, right_out, moved, "B", "engine", why))
     for name in ("kv_cache_memory", *(n for n in RESULT if n != "kv_cache_memory")):
         left, right = a.numbers.get(name), b.numbers.get(name)
         if left is None or right is None or left.value == right.value:
             continue
-        rows.append(Movement(name, left.value, right.value, right.value - left.value, left.unit,
-                             "engine", ENGINE_TEXT.get(name, "counted by each engine in its own way")))  # fmt: skip
+        why = ENGINE_TEXT.get(name, "counted by each engine in its own way")
+        moved = right.value - left.value
+        rows.append(Movement(name, left.value, right.value, moved, left.unit, "engine", why))
     return rows
 
 
 ENGINE_TEXT = {
-    "requested_memory": "one takes a share of the total, the other of what is free before the weights",
-    "kv_cache_memory": "what each engine's subtraction leaves: the terms above, with opposite sign",
-    "margin_memory": "one keeps only the complement of its share, the other also its activations",
+    "requested_memory": "a share of the total in one, of what is free in the other",
+    "kv_cache_memory": "what each subtraction leaves: the terms above, sign reversed",
+    "margin_memory": "the complement of a share; in one it must hold activations too",
     "kv_cache_tokens": "pool divided by bytes per token, each engine's rounding",
 }  # fmt: skip
 

@@ -248,7 +248,7 @@ def _terms(facts: Gathered, run: Run) -> list[Term]:
 
 
 def need_capacity(request: Request) -> None:
-    """Raises MissingFact where neither a card nor a log or profile says how much memory there is."""
+    """Raises MissingFact where neither a card nor a log or profile states the memory."""
     known = {*request.stated, *request.evidence}
     enough = {"total_memory", "kv_cache_memory", "num_gpu_blocks", "kv_cache_tokens",
               "avail_memory_before_weights", "requested_memory"}  # fmt: skip

@@ -54,8 +54,10 @@ class Names:
     requests: str
     kv_dtype: str
     tensor: str
-    cushion: tuple[str, ...]
+    cushion_terms: tuple[str, ...]
     cushion_bytes: int
+    cushion_share: float
+    cushion_default: bool
 
 
 def names_of(engine: str) -> Names:
@@ -68,7 +70,8 @@ def names_of(engine: str) -> Names:
     return Names(
         raw["fraction"], raw["context"], raw["requests"], roles["kv_cache_dtype"],
         roles["tensor_parallel_size"], tuple(raw.get("cushion_terms") or ()),
-        int(raw["cushion_mib"]) * MIB,
+        int(raw.get("cushion_mib", 0)) * MIB, float(raw.get("cushion_share", 0.0)),
+        bool(raw.get("cushion_default")),
     )  # fmt: skip
 
 
@@ -214,9 +217,18 @@ def keeps_cushion(derived: Derived, names: Names) -> bool:
 
 
 def cushion(derived: Derived, names: Names) -> float:
-    """Bytes to keep outside the budget: a stated amount and the terms the engine leaves there."""
-    need: float = names.cushion_bytes
-    for name in names.cushion:
+    """Bytes to keep outside the budget, by the engine's plan section.
+
+    A stated amount or share of the card, plus the terms the engine leaves outside; or, where the
+    engine derives its own default share from a reserve, the reserve of that default.
+    """
+    if names.cushion_default:
+        flags = {k: v for k, v in derived.request.flags.items() if k != names.fraction}
+        own = derive(replace(derived.request, flags=flags)).amount("margin_memory")
+        return 0.0 if own is None else float(own.low)
+    total = derived.amount("total_memory")
+    need = max(float(names.cushion_bytes), names.cushion_share * (total.value if total else 0))
+    for name in names.cushion_terms:
         amount = derived.amount(name)
         need += 0 if amount is None else max(0, amount.value)
     return need

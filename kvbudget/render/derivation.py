@@ -1,4 +1,4 @@
-"""A derivation in three lines a step: the formula, the numbers put in, the result and its source."""
+"""A derivation in three lines a step: formula, numbers put in, result with its source."""
 
 from __future__ import annotations
 

@@ -119,9 +119,11 @@ def budget_rows(derived: Derived) -> list[tuple[str, Amount, str]]:
             "avail_memory_after_weights", "kv_memory_needed"}  # fmt: skip
     rows: list[tuple[str, Amount, str]] = []
     pool = derived.amount("kv_cache_memory")
-    for term in derived.derivation.inputs:
-        if term.amount.unit == "B" and term.name not in skip and term.amount.value:
-            rows.append((term.name, term.amount, term.provenance.kind))
+    rows += [
+        (term.name, term.amount, term.provenance.kind)
+        for term in derived.derivation.inputs
+        if term.amount.unit == "B" and term.name not in skip and term.amount.value
+    ]
     graphs = derived.amount("cuda_graph_memory_applied")
     if graphs is not None and graphs.value:
         rows.insert(-1 if pool else len(rows), ("cuda_graph_memory_applied", graphs, "modelled"))

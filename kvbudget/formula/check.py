@@ -1,0 +1,146 @@
+"""The self-test of formulas/: every file parses, its units fit, its examples come out, every step
+(but the columns of tables) is expected somewhere, and the index names what is there.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kvbudget.errors import KvbudgetError
+from kvbudget.formula.evaluate import Facts, Run, evaluate
+from kvbudget.formula.interval import Interval
+from kvbudget.formula.registry import load_program
+from kvbudget.formula.versions import holds
+from kvbudget.knowledge.yamlfile import load_yaml
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from kvbudget.formula.program import Example, Program
+
+MAX_CALLS = 0.25
+"""Share of steps that may be primitives before the language is the wrong tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a file of formulas/."""
+
+    file: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.message}"
+
+
+def check_dir(path: Path) -> list[Problem]:
+    """Problems of every formula file below `path` (formulas/ or one engine's folder)."""
+    problems: list[Problem] = []
+    for file in sorted(path.rglob("*.yaml")):
+        try:
+            raw = load_yaml(file)
+        except KvbudgetError as error:
+            problems.append(Problem(file.name, str(error)))
+            continue
+        if isinstance(raw, dict) and raw.get("schema") == "kvbudget.formula/1":
+            problems += check_file(file)
+    for index in sorted(path.rglob("index.yaml")):
+        problems += list(_check_index(index))
+    return problems
+
+
+def check_file(file: Path) -> list[Problem]:
+    """Problems of one formula file."""
+    label = f"{file.parent.name}/{file.name}"
+    try:
+        program = load_program(file)
+    except KvbudgetError as error:
+        return [Problem(label, str(error))]
+    except (KeyError, TypeError, AttributeError) as error:
+        return [Problem(label, f"malformed: {type(error).__name__}: {error}")]
+    problems = [Problem(label, text) for text in _check_examples(program)]
+    calls = sum(step.call is not None for step in program.steps)
+    if calls > MAX_CALLS * len(program.steps):
+        problems.append(Problem(label, f"{calls} of {len(program.steps)} steps are primitives"))
+    return problems
+
+
+def _check_examples(program: Program) -> Iterator[str]:
+    if not program.examples:
+        yield "no worked example"
+        return
+    expected = {name for example in program.examples for name in example.expect}
+    for step in program.steps:
+        if step.over is None and step.name not in expected:
+            yield f"step {step.name!r} is expected in no example"
+    names = {step.name for step in program.steps}
+    for number, example in enumerate(program.examples, 1):
+        yield from (f"example {number} expects {n!r}, no step" for n in set(example.expect) - names)
+        try:
+            run = evaluate([program], example_facts(example))
+        except KvbudgetError as error:
+            yield f"example {number} ({example.origin}): {error}"
+            continue
+        for name, wanted in example.expect.items():
+            found = _found(run, program, name)
+            if not _equal(found, wanted):
+                yield f"example {number}: {name} is {found}, expected {wanted}"
+
+
+def example_facts(example: Example) -> Facts:
+    """The inputs of an example as facts."""
+    numbers: dict[str, Interval] = {}
+    texts: dict[str, str] = {}
+    tables: dict[str, list[dict[str, Any]]] = {}
+    for name, value in example.inputs.items():
+        if isinstance(value, list):
+            tables[name] = value
+        elif isinstance(value, str):
+            texts[name] = value
+        else:
+            numbers[name] = Interval.exact(value)
+    return Facts(numbers, texts, tables)
+
+
+def _found(run: Run, program: Program, name: str) -> Any:  # noqa: ANN401 - number or column
+    step = next((s for s in program.steps if s.name == name), None)
+    if step is None:
+        return None
+    if step.makes_table:
+        return len(run.tables[name]) if name in run.tables else None
+    if step.over is not None:
+        cells = [row.get(name) for row in run.tables.get(step.over, ())]
+        return [cell.best for cell in cells if isinstance(cell, Interval)]
+    value = run.numbers.get(name)
+    return None if value is None else value.best
+
+
+def _equal(found: Any, wanted: Any) -> bool:  # noqa: ANN401 - number or column
+    if isinstance(wanted, list) and isinstance(found, list):
+        return len(wanted) == len(found) and all(map(_equal, found, wanted))
+    if isinstance(wanted, float) and isinstance(found, int | float):
+        return math.isclose(found, wanted, rel_tol=1e-9, abs_tol=1e-12)
+    return bool(found == wanted)
+
+
+def _check_index(index: Path) -> Iterator[Problem]:
+    label = f"{index.parent.name}/{index.name}"
+    raw = load_yaml(index)
+    listed = set()
+    for part, rows in raw.get("parts", {}).items():
+        for row in rows:
+            file = index.parent / row["file"]
+            listed.add(file.name)
+            if not file.is_file():
+                yield Problem(label, f"{part}: {row['file']} does not exist")
+        for version in raw.get("checked", ()):
+            if not any(holds(str(version), row["versions"]) for row in rows):
+                yield Problem(label, f"{part}: no file for {version}")
+    for file in sorted(index.parent.glob("*.yaml")):
+        head = load_yaml(file)
+        is_formula = isinstance(head, dict) and head.get("schema") == "kvbudget.formula/1"
+        if is_formula and file.name not in listed:
+            yield Problem(label, f"{file.name} is in no part")
