@@ -1,0 +1,130 @@
+"""`kvbudget profile`: measure the terms of the budget on a device."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvbudget.cli.options import Format, FormatOption, OutputOption
+
+EPILOG = """Examples:
+
+  kvbudget profile --model tiny --device cpu
+
+  kvbudget profile --model ./Llama-3-8B --device fake --gpu h100-80gb
+
+  kvbudget profile --model ./Llama-3-8B -tp 2 --policy vllm@0.33.0 --record run.json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @app.command("profile", epilog=EPILOG)
+    def profile(
+        model: Annotated[
+            str | None,
+            typer.Option(
+                "--model", metavar="MODEL", help="Folder, config.json, hub id, or `tiny`."
+            ),
+        ] = None,
+        device: Annotated[
+            str,
+            typer.Option("--device", help="auto, cuda, cuda:N, cpu, or fake (no memory touched)."),
+        ] = "auto",
+        engine: Annotated[
+            str,
+            typer.Option("--engine", help="none, vllm or sglang: run the installed engine itself."),
+        ] = "none",
+        policy: Annotated[
+            str | None,
+            typer.Option("--policy", metavar="ENGINE@VERSION", help="Whose bookkeeping to follow."),
+        ] = None,
+        max_num_batched_tokens: Annotated[
+            int | None,
+            typer.Option("--max-num-batched-tokens", min=1, help="Tokens of the forward."),
+        ] = None,
+        max_num_seqs: Annotated[
+            int | None, typer.Option("--max-num-seqs", min=1, help="Rows of the sampler.")
+        ] = None,
+        utilization: Annotated[
+            float | None,
+            typer.Option(
+                "--gpu-memory-utilization", "--mem-fraction-static", help="The engine's fraction."
+            ),
+        ] = None,
+        tp: Annotated[int, typer.Option("-tp", "--tensor-parallel-size", min=1, help="Ranks.")] = 1,
+        dtype: Annotated[
+            str, typer.Option("--dtype", help="auto, bfloat16, float16, float32.")
+        ] = "auto",
+        graphs: Annotated[
+            bool, typer.Option("--graphs/--no-graphs", help="Measure (or model) the graph pool.")
+        ] = True,
+        all_graphs: Annotated[
+            bool,
+            typer.Option("--all-graphs", help="Capture the whole ladder, not two of each mode."),
+        ] = False,
+        gpu: Annotated[
+            str | None, typer.Option("--gpu", help="cpu, fake: judge by this catalogue card.")
+        ] = None,
+        gpu_memory: Annotated[
+            str | None,
+            typer.Option("--gpu-memory", metavar="SIZE", help="cpu, fake: judge by SIZE."),
+        ] = None,
+        decode_steps: Annotated[
+            int, typer.Option("--decode-steps", min=0, help="cpu, fake: also measure decode steps.")
+        ] = 0,
+        runner: Annotated[
+            str, typer.Option("--runner", help="mirror (our own, torch only).")
+        ] = "mirror",
+        timeout: Annotated[
+            float, typer.Option("--timeout", min=1, help="Seconds before a silent child is ended.")
+        ] = 1800.0,
+        record: Annotated[
+            Path | None, typer.Option("--record", metavar="FILE", help="Save every reading.")
+        ] = None,
+        replay: Annotated[
+            Path | None,
+            typer.Option("--replay", metavar="FILE", help="Judge saved readings again."),
+        ] = None,
+        dry_run: Annotated[
+            bool, typer.Option("--dry-run", help="Print the plan and stop.")
+        ] = False,
+        output_format: FormatOption = Format.text,
+        output: OutputOption = None,
+    ) -> None:
+        """Measure weights, activations, non-torch memory and graphs as separate terms."""
+        from kvbudget.profile.command import Options, run_command
+        from kvbudget.render.json_v1 import dumps
+        from kvbudget.render.output import emit
+        from kvbudget.render.profile import to_markdown, to_text
+
+        def progress(phase: str) -> None:
+            if sys.stderr.isatty():
+                print(f"\r\x1b[Kphase {phase} ...", end="", file=sys.stderr, flush=True)
+
+        result = run_command(
+            Options(
+                model=model, device=device, engine=engine, policy=policy,
+                tokens=max_num_batched_tokens, requests=max_num_seqs, utilization=utilization,
+                tp=tp, dtype=dtype, graphs=graphs, all_graphs=all_graphs, gpu=gpu,
+                gpu_memory=gpu_memory, decode_steps=decode_steps, runner=runner, timeout=timeout,
+                record=record, replay=replay, dry_run=dry_run,
+            ),
+            progress,
+        )  # fmt: skip
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        if output_format is Format.json:
+            text = dumps(result.document)
+        elif dry_run:
+            text = "\n".join(result.document["plan"])
+        elif output_format is Format.markdown:
+            text = to_markdown(result.document)
+        else:
+            text = to_text(result.document, output)
+        emit(text, output)
+        raise typer.Exit(result.code)

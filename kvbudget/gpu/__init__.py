@@ -1,0 +1,1 @@
+"""What NVIDIA's management library says about the cards of this machine."""

@@ -1,0 +1,156 @@
+"""`cpu` and `fake`: the same phases with real tensors or with none, counted by a live-storage tracker."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kvbudget.profile.host import host_memory
+from kvbudget.profile.mirror import DecodeCache, MirrorModel, SamplerBuffers
+from kvbudget.profile.plan import sampler_bytes, workspace_used
+from kvbudget.profile.protocols import OutOfMemory
+from kvbudget.profile.shapes import model_shape
+from kvbudget.profile.tracker import LiveBytes
+from kvbudget.profile.types import Scene, Snapshot
+
+if TYPE_CHECKING:
+    from kvbudget.model.config import Model
+    from kvbudget.profile.policy import Policy
+    from kvbudget.profile.types import Job
+
+DTYPES = {2: torch.bfloat16, 4: torch.float32}
+
+
+def torch_dtype(model: Model) -> torch.dtype:
+    """The dtype weights are held in; float16 stays float16."""
+    return torch.float16 if model.dtype in ("float16", "half") else DTYPES[model.dtype_bytes]
+
+
+class TrackedBackend:
+    """One rank whose allocator is the tracker: nothing but tensors exists on this device."""
+
+    def __init__(self, job: Job, model: Model, policy: Policy, *, fake: bool) -> None:
+        self.job, self.policy, self.fake, self.model = job, policy, fake, model
+        total, available = host_memory()
+        self._available = available
+        self.total = job.capacity or total
+        self.other = 0
+        if not fake and job.capacity is None and available is not None:
+            self.other = total - available
+        self._stack = contextlib.ExitStack()
+        self._stack.enter_context(torch.no_grad())
+        if fake:
+            from torch._subclasses.fake_tensor import FakeTensorMode
+
+            self._stack.enter_context(FakeTensorMode())
+        limit = self.total - self.other if job.capacity or not fake else None
+        self.tracker = self._stack.enter_context(LiveBytes(limit))
+        self.runner: MirrorModel | None = None
+        self._notes: list[str] = []
+        self._extra: dict[str, int] = {}
+        self._hidden: Any = None
+
+    def scene(self) -> Scene:
+        kind = "fake" if self.fake else "cpu"
+        notes = () if self.job.capacity else ("capacity: the memory of this machine",)
+        return Scene(kind, self.job.card, None, self.total, 0, self.other, notes=notes)
+
+    def run(self, phase: str) -> None:
+        work = getattr(self, f"_{phase}", None)
+        if work is None:
+            return
+        try:
+            work()
+        except MemoryError as exc:
+            raise OutOfMemory(
+                None, self.total - self.other - self.tracker.reserved, str(exc)
+            ) from exc
+        except RuntimeError as exc:
+            if "allocate" not in str(exc) and "out of memory" not in str(exc).lower():
+                raise
+            raise OutOfMemory(
+                None, self.total - self.other - self.tracker.reserved, str(exc)
+            ) from exc
+
+    def _guard(self, wanted: int) -> None:
+        """Real tensors: refuse before the kernel kills somebody."""
+        if self.fake or self._available is None:
+            return
+        left = self._available - self.tracker.reserved
+        if wanted > left:
+            raise OutOfMemory(wanted, left, "this machine has not that much memory free")
+
+    def _weights(self) -> None:
+        policy, model = self.policy, self.model
+        self._guard(int(model.weights_bytes(self.job.tp).value))
+        self.runner = MirrorModel(
+            model_shape(model, self.job.tp), dtype=torch_dtype(model), device="cpu",
+            keep_workspace=policy.moe_workspace == "persistent",
+            workspace=workspace_used(model, policy),
+        )  # fmt: skip
+        self.runner.load(fill=not self.fake)
+
+    def _reset(self) -> None:
+        gc.collect()
+        self.tracker.reset_peak()
+
+    def _forward(self) -> None:
+        assert self.runner is not None
+        self._guard(self.job.tokens * self.model.hidden_size * 4)
+        self.tracker.reset_peak()
+        self.runner.forward(self.job.tokens)
+
+    def _sampler(self) -> None:
+        assert self.runner is not None
+        self.tracker.reset_peak()
+        if self.policy.consumed == "load":
+            return
+        buffers = sampler_bytes(self.job, self.policy)
+        self._notes += buffers.notes
+        requests = min(self.job.requests, self.job.tokens)
+        wanted = requests * self.model.vocab_size * (6 + buffers.per_logit)
+        self._guard(wanted)
+        extra = SamplerBuffers(buffers.per_logit, buffers.per_row, buffers.rows)
+        self.runner.sample(self.job.tokens, requests, extra)
+
+    def _after(self) -> None:
+        gc.collect()
+
+    def _graphs(self) -> None:
+        """No graphs exist here; decode steps are measured where they are asked for."""
+        assert self.runner is not None
+        if not self.job.decode_steps:
+            return
+        start = self.tracker.allocated
+        cache = DecodeCache(self.runner, min(self.job.requests, 8), self.job.decode_steps)
+        self._extra["decode_cache"] = self.tracker.allocated - start
+        held = self.tracker.allocated
+        self.tracker.reset_peak()
+        for _ in range(self.job.decode_steps):
+            self.runner.decode(cache)
+        self._extra["decode_peak"] = self.tracker.peak - held
+
+    def _free(self) -> None:
+        assert self.runner is not None
+        self.runner.unload()
+        gc.collect()
+        left = self.tracker.allocated
+        if left:
+            self._notes.append(f"{left:,} B were still alive after everything was freed")
+
+    def read(self, phase: str) -> Snapshot:
+        extra, self._extra = self._extra, {}
+        held = self.tracker
+        return Snapshot(
+            phase, self.total - self.other - held.reserved, self.total, held.allocated,
+            held.reserved, held.peak, None, None, extra,
+        )  # fmt: skip
+
+    def notes(self) -> list[str]:
+        return list(dict.fromkeys(self._notes))
+
+    def close(self) -> None:
+        self._stack.close()

@@ -1,0 +1,142 @@
+"""What `kvbudget profile` does with its options: plan, run or replay, judge."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from kvbudget.errors import EXIT_OK, InputError
+from kvbudget.profile.run import Outcome, bundled_model, judge, pick_device, take_record
+from kvbudget.profile.types import Job, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+DEFAULT_POLICY = "vllm"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command's options; None: not given."""
+
+    model: str | None
+    device: str
+    engine: str
+    policy: str | None
+    tokens: int | None
+    requests: int | None
+    utilization: float | None
+    tp: int
+    dtype: str
+    graphs: bool
+    all_graphs: bool
+    gpu: str | None
+    gpu_memory: str | None
+    decode_steps: int
+    runner: str
+    timeout: float
+    record: Path | None
+    replay: Path | None
+    dry_run: bool
+
+
+def run_command(options: Options, on_phase: Callable[[str], None]) -> Outcome:
+    """Raises InputError for unusable options, files, devices and models."""
+    from kvbudget.model.config import load_model
+    from kvbudget.profile.policy import load_policy
+
+    if options.engine != "none":
+        from kvbudget.profile.engines.driver import run_engine
+
+        return run_engine(options, on_phase)
+    if options.runner != "mirror":
+        raise InputError(f"unknown runner {options.runner!r}", "--runner mirror")
+    if options.replay is not None:
+        record = load_record(options.replay)
+        job = record.job
+        if options.policy:
+            job = replace(job, policy=options.policy)
+        if options.utilization is not None:
+            job = replace(job, utilization=options.utilization)
+        if options.model is not None:
+            job = replace(job, model=bundled_model(options.model))
+        record.job = replace(job, model=bundled_model(job.model))
+    else:
+        record = None
+        job = make_job(options)
+    model = load_model((record.job if record else job).model).with_dtype(job.dtype)
+    policy = load_policy(job.policy)
+    if options.dry_run:
+        from kvbudget.profile.plan import describe
+
+        plan = describe(job, model, policy)
+        document: dict[str, Any] = {
+            "schema": "kvbudget.profile/1", "dry_run": True, "plan": plan, "job": asdict(job)
+        }  # fmt: skip
+        return Outcome(document, EXIT_OK)
+    if record is None:
+        record = take_record(job, timeout=options.timeout, on_phase=on_phase)
+    if options.record is not None:
+        save_record(record, options.record)
+    return judge(record, model, policy)
+
+
+def make_job(options: Options) -> Job:
+    """The job of a run. Raises InputError for a missing model or a fraction outside (0, 1]."""
+    from kvbudget.profile.policy import load_policy
+    from kvbudget.units import parse_size
+
+    if options.model is None:
+        raise InputError("no model to profile", "--model MODEL (or --model tiny, or --replay FILE)")
+    device, index = pick_device(options.device)
+    capacity = None
+    if options.gpu or options.gpu_memory:
+        if device == "cuda":
+            raise InputError("--gpu and --gpu-memory are for --device cpu and fake", "drop them")
+        if options.gpu_memory:
+            capacity = parse_size(options.gpu_memory)
+        elif options.gpu:
+            from kvbudget.derive.catalogue import find_gpu
+
+            capacity = int(find_gpu(options.gpu).total.value)
+    policy = load_policy(options.policy or DEFAULT_POLICY)
+    fraction = 0.9 if options.utilization is None else options.utilization
+    if not 0 < fraction <= 1:
+        raise InputError(f"a fraction of {fraction:g} is not in (0, 1]", "0.9 is usual")
+    return Job(
+        model=bundled_model(options.model), device=device, policy=policy.name,
+        tokens=options.tokens or 2048, requests=options.requests or 256, utilization=fraction,
+        tp=options.tp, graphs=options.graphs, all_graphs=options.all_graphs, dtype=options.dtype,
+        capacity=capacity, card=options.gpu, decode_steps=options.decode_steps,
+        device_index=index, runner=options.runner,
+    )  # fmt: skip
+
+
+def load_record(path: Path) -> Record:
+    """Raises InputError for a file that is not a record of a known schema."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as exc:
+        raise InputError(f"cannot read {path}: {exc.strerror}") from exc
+    except ValueError as exc:
+        raise InputError(f"{path.name} is not JSON") from exc
+    if not isinstance(raw, dict):
+        raise InputError(f"{path.name} is not a profile record", "kvbudget profile --record FILE")
+    return Record.from_json(raw)
+
+
+def save_record(record: Record, path: Path) -> None:
+    """Raises InputError where the file cannot be written. The bundled model is kept by name."""
+    from kvbudget.profile.run import BUNDLED
+
+    raw = record.to_json()
+    if raw["job"]["model"].startswith(str(BUNDLED)):
+        raw["job"]["model"] = raw["job"]["model"].removeprefix(str(BUNDLED)).strip("/\\")
+    try:
+        path.write_text(json.dumps(raw, indent=1) + "\n", encoding="utf-8")
+    except OSError as exc:
+        raise InputError(
+            f"cannot write {path}: {exc.strerror}", "give a writable --record FILE"
+        ) from exc

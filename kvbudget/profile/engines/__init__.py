@@ -1,0 +1,1 @@
+"""Drivers of installed engines: argv from data, lines read by the log patterns."""

@@ -1,0 +1,211 @@
+"""What the mirror runner needs to know of each layer: widths on one rank, from the model's anatomy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvbudget.model.config import Model
+    from kvbudget.model.parts import Layer, Mixer, Weight
+    from kvbudget.model.quantisation import Quantisation
+
+CHUNK = 64
+"""Tokens of one chunk of a linear-attention prefill kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """One weight allocation: `numel` elements of the model's dtype, of float32, or plain bytes."""
+
+    name: str
+    numel: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """A matrix multiply: `out` columns from `width` inputs, by part of a weight buffer."""
+
+    buffer: str
+    width: int
+    out: int
+    matrix: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MixerShape:
+    """Token mixer of one layer on one rank. Widths in elements per token."""
+
+    kind: str
+    inputs: tuple[Projection, ...] = ()
+    inner: tuple[Projection, ...] = ()
+    output: Projection | None = None
+    heads: int = 0
+    kv_heads: int = 0
+    head_dim: int = 0
+    v_head_dim: int = 0
+    key_width: int = 0
+    conv_width: int = 0
+    cache_width: int = 0
+    state: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """One decoder layer on one rank. `up.out` holds gate and up together where there is a gate."""
+
+    number: int
+    mixer: MixerShape
+    up: Projection | None
+    down: Projection | None
+    gated: bool
+    router: Projection | None
+    experts: int
+    top_k: int
+    expert_inner: int
+    buffers: tuple[Buffer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """A whole model on one rank."""
+
+    hidden: int
+    vocab: int
+    vocab_rank: int
+    layers: tuple[LayerShape, ...]
+    rest: tuple[Buffer, ...]
+    embedding: str
+    head: str
+
+
+def model_shape(model: Model, tp: int) -> ModelShape:
+    """Widths and weight buffers of every layer of one rank of `tp`.
+
+    The buffers' bytes add up to `model.weights_bytes(tp)` of the config to the byte.
+    """
+    anatomy = model.anatomy
+    layers = tuple(_layer(model, layer, n, tp) for n, layer in enumerate(anatomy.layers))
+    rest = [*anatomy.first, *anatomy.last, *anatomy.tower, *anatomy.projector]
+    names = [f"rest.{n}.{w.part}" for n, w in enumerate(rest)]
+    buffers = [
+        _buffer(name, [w], tp, model.quantisation) for name, w in zip(names, rest, strict=True)
+    ]
+    parts = {w.part: name for name, w in reversed(list(zip(names, rest, strict=True)))}
+    return ModelShape(
+        model.hidden_size, model.vocab_size, -(-model.vocab_size // tp), layers, tuple(buffers),
+        parts["embedding"], parts.get("head", parts["embedding"]),
+    )  # fmt: skip
+
+
+def _share(weight: Weight, tp: int, quantisation: Quantisation | None) -> tuple[int, str]:
+    """(elements or bytes, kind) of a weight on one rank."""
+    share = weight.rank_numel(tp)
+    if quantisation is not None and quantisation.reaches(weight):
+        whole = quantisation.bytes_of(weight)
+        return (whole if share == weight.numel else -(-whole * share // weight.numel)), "bytes"
+    return share, "float32" if weight.bits32 else "dtype"
+
+
+def _buffer(name: str, weights: list[Weight], tp: int, quantisation: Quantisation | None) -> Buffer:
+    shares = [_share(w, tp, quantisation) for w in weights]
+    return Buffer(name, sum(size for size, _ in shares), shares[0][1])
+
+
+def _buffers(
+    model: Model, layer: Layer, number: int, tp: int
+) -> tuple[list[Buffer], dict[int, str]]:
+    """Weight allocations of a layer; fused tensors of one kind share one. Names by weight id."""
+    groups: dict[tuple[str, str], list[Weight]] = {}
+    names: dict[int, str] = {}
+    for index, weight in enumerate(layer.weights):
+        kind = _share(weight, tp, model.quantisation)[1]
+        key = (weight.fuse or f"{index}.{weight.part}", kind)
+        groups.setdefault(key, []).append(weight)
+        names[id(weight)] = f"{number}.{key[0]}.{kind}"
+    made = [
+        _buffer(f"{number}.{key}.{kind}", weights, tp, model.quantisation)
+        for (key, kind), weights in groups.items()
+    ]
+    return made, names
+
+
+def _rows(weight: Weight, tp: int) -> int:
+    """Output width on this rank of a weight whose inputs are whole."""
+    return weight.rank_numel(tp) // weight.cols
+
+
+def _matrices(weights: tuple[Weight, ...]) -> list[Weight]:
+    return [w for w in weights if w.rows > 1 and w.cols > 1]
+
+
+def _layer(model: Model, layer: Layer, number: int, tp: int) -> LayerShape:
+    buffers, names = _buffers(model, layer, number, tp)
+    by_name = {b.name: b for b in buffers}
+
+    def project(weights: list[Weight], width: int, out: int) -> Projection:
+        name = names[id(weights[0])]
+        buffer = by_name[name]
+        return Projection(name, width, out, buffer.kind == "dtype" and buffer.numel == width * out)
+
+    hidden = model.hidden_size
+    mlp = [w for w in _matrices(layer.feed_forward) if w.part == "mlp"]
+    down = [w for w in mlp if w.rows == hidden and w.copies == 1]
+    down = down[-1:] if down else []
+    ups = [w for w in mlp if w.cols == hidden and not (down and w is down[0])]
+    up_out = sum(_rows(w, tp) for w in ups)
+    gated = sum(w.copies for w in ups) > 1
+    routers = [w for w in layer.feed_forward if w.part == "router" and w.cols > 1]
+    experts = [w for w in _matrices(layer.feed_forward) if w.part == "experts"]
+    return LayerShape(
+        number=number,
+        mixer=_mixer(model, layer.mixer, tp, project),
+        up=project(ups, hidden, up_out) if ups else None,
+        down=project(down, down[0].rank_numel(tp) // hidden, hidden) if down and ups else None,
+        gated=gated,
+        router=project(routers[:1], hidden, routers[0].rows) if routers else None,
+        experts=model.num_experts if experts else 0,
+        top_k=max(1, model.num_experts_per_tok) if experts else 0,
+        expert_inner=model.moe_intermediate_size // tp if experts else 0,
+        buffers=tuple(buffers),
+    )
+
+
+def _mixer(model: Model, mixer: Mixer, tp: int, project: object) -> MixerShape:
+    assert callable(project)
+    hidden = model.hidden_size
+    matrices = [w for w in _matrices(mixer.weights) if w.part != "indexer"]
+    if mixer.kind == "none" or not matrices:
+        return MixerShape("none")
+    last = next(w for w in reversed(matrices) if w.rows == hidden)
+    out_width = last.rank_numel(tp) // hidden
+    ins = [w for w in matrices if w.cols == hidden and w is not last]
+    heads = max(1, mixer.heads // tp) if mixer.heads else 0
+    if mixer.kind == "linear":
+        conv = mixer.conv // tp
+        kernel = next((w.cols for w in matrices if w.cols <= 8), 4)
+        return MixerShape(
+            "linear", tuple(project([w], hidden, _rows(w, tp)) for w in ins), (),
+            project([last], out_width, hidden), heads, 0, mixer.head_dim, mixer.v_head_dim,
+            conv_width=conv // max(1, kernel - 1), state=(mixer.conv + mixer.ssm) // tp,
+        )  # fmt: skip
+    if mixer.kind == "mla":
+        nope = model.text.int("qk_nope_head_dim", default=128)
+        value = model.text.int("v_head_dim", default=128)
+        inner = [w for w in matrices if w.cols not in (hidden,) and w is not last]
+        return MixerShape(
+            "mla", tuple(project([w], hidden, _rows(w, tp)) for w in ins),
+            tuple(project([w], w.cols, _rows(w, tp)) for w in inner),
+            project([last], out_width, hidden), heads, 1, nope + mixer.rope, value,
+            key_width=heads * (nope + mixer.rope), cache_width=mixer.latent + mixer.rope,
+        )  # fmt: skip
+    kv_heads = max(1, mixer.kv_heads // tp)
+    fused = [w for w in ins if w.fuse]
+    single = [w for w in ins if not w.fuse]
+    inputs = [project(fused, hidden, sum(_rows(w, tp) for w in fused))] if fused else []
+    inputs += [project([w], hidden, _rows(w, tp)) for w in single]
+    return MixerShape(
+        mixer.kind, tuple(inputs), (), project([last], out_width, hidden), heads, kv_heads,
+        mixer.head_dim, mixer.v_head_dim, cache_width=kv_heads * mixer.head_dim,
+    )  # fmt: skip

@@ -1,0 +1,265 @@
+"""Snapshots of one rank -> the terms of the budget, by an engine's policy, exact to the byte."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kvbudget.budget import Amount, Provenance
+from kvbudget.errors import InputError
+from kvbudget.profile.types import ProfileTerm, RankRecord, Scene, Snapshot
+
+if TYPE_CHECKING:
+    from kvbudget.model.config import Model
+    from kvbudget.profile.policy import Policy
+    from kvbudget.profile.types import Job
+
+GRAPH_TERM = "cuda_graph_memory"
+LEAK_TOLERANCE = 64 * 2**20
+"""Bytes by which free memory may differ before and after without anything being said."""
+
+
+@dataclass
+class RankBudget:
+    """One rank's terms and what follows from them. `lhs` is the budget, `rhs` the counted terms."""
+
+    rank: str
+    terms: list[ProfileTerm]
+    result: dict[str, int | float | None]
+    lhs: int | None
+    rhs: int | None
+    counted: tuple[str, ...]
+    stable: bool
+    notes: list[str] = field(default_factory=list)
+
+    def term(self, name: str) -> int | None:
+        return next((t.value for t in self.terms if t.name == name), None)
+
+
+def non_torch(snapshot: Snapshot) -> int:
+    """Bytes of the device in use outside torch's allocator at that moment, all owners together."""
+    total, free = snapshot.need("driver_total"), snapshot.need("driver_free")
+    return total - free - snapshot.need("torch_reserved")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The differences between snapshots, in bytes."""
+
+    total: int
+    free_at_baseline: int
+    weights: int
+    slack: int
+    persistent: int
+    transient: int
+    non_torch: int
+    graphs: int | None
+    before_baseline: int
+    context: int | None
+
+    @property
+    def activations(self) -> int:
+        return self.persistent + self.transient
+
+
+def _at(record: RankRecord, phase: str) -> Snapshot:
+    found = record.at(phase)
+    if found is None:
+        raise InputError(f"the record of {record.rank} has no phase {phase!r}", "record it again")
+    return found
+
+
+def baseline_of(record: RankRecord, policy: Policy) -> Snapshot:
+    """The snapshot the policy's engine starts counting from."""
+    name = "baseline" if policy.baseline == "handles" else policy.baseline
+    return _at(record, name)
+
+
+def measure(record: RankRecord, policy: Policy) -> Measured:
+    """Differences of snapshots under `policy`. Raises InputError for an incomplete record."""
+    base, weights = baseline_of(record, policy), _at(record, "weights")
+    reset, after = _at(record, "reset"), _at(record, "after")
+    allocated = weights.need("torch_allocated") - base.need("torch_allocated")
+    peak = max(_at(record, phase).need("torch_peak") for phase in ("forward", "sampler"))
+    activations = max(0, peak - reset.need("torch_allocated"))
+    persistent = after.need("torch_allocated") - reset.need("torch_allocated")
+    end = after if policy.consumed == "driver" else weights
+    slack = end.need("torch_reserved") - base.need("torch_reserved")
+    slack -= end.need("torch_allocated") - base.need("torch_allocated")
+    last = weights if policy.consumed == "load" else after
+    graphs = record.at("graphs")
+    context = record.at("context")
+    first = context or base
+    before, opened = record.at("before"), record.at("context")
+    cost = None
+    if before and opened and before.nvml_used is not None and opened.nvml_used is not None:
+        cost = opened.nvml_used - before.nvml_used - opened.need("torch_reserved")
+    return Measured(
+        total=base.need("driver_total"),
+        free_at_baseline=base.need("driver_free"),
+        weights=allocated,
+        slack=slack,
+        persistent=persistent,
+        transient=activations - persistent,
+        non_torch=non_torch(last) - non_torch(base),
+        graphs=None if graphs is None else graphs.extra.get("graph_memory"),
+        before_baseline=non_torch(base) - non_torch(first),
+        context=cost,
+    )
+
+
+def is_stable(record: RankRecord, policy: Policy) -> tuple[bool, list[str]]:
+    """False, and why, when somebody else's memory moved while we measured."""
+    base, after = baseline_of(record, policy), _at(record, "after")
+    reasons = []
+    if after.need("driver_free") > base.need("driver_free"):
+        reasons.append("free memory grew while we allocated: a neighbour released memory")
+    before, gone = record.at("before"), record.at("exit")
+    if before and gone and before.nvml_used is not None and gone.nvml_used is not None:
+        moved = gone.nvml_used - before.nvml_used
+        if abs(moved) > LEAK_TOLERANCE:
+            reasons.append(f"the device holds {moved:+,} bytes after we left: a neighbour moved")
+    return not reasons, reasons
+
+
+def split(record: RankRecord, scene: Scene, job: Job, policy: Policy, model: Model) -> RankBudget:
+    """The budget of one rank: measured terms, the pool by the engine's own formula files.
+
+    Raises InputError for an incomplete record.
+    """
+    found = measure(record, policy)
+    stable, notes = is_stable(record, policy)
+    graphs, graph_source = found.graphs, "measured"
+    graph_band: Amount | None = None
+    if graphs is None and job.graphs:
+        graph_band = _modelled_graphs(model, job, policy)
+        graphs, graph_source = int(graph_band.value), "modelled"
+    elif graphs is None:
+        graphs = 0
+    profiled = policy.consumed != "load"
+    facts = _facts(found, job, policy, graphs if job.graphs else 0)
+    outcome = _derive(facts, job, policy, model, notes)
+    lhs = outcome.get("requested_memory")
+    kv = outcome.get("kv_cache_memory")
+    applied = outcome.get("cuda_graph_memory_applied") or 0
+    outside = found.before_baseline + (0 if applied else graphs)
+    terms = [
+        ProfileTerm.measured("weights_memory", found.weights, "allocated bytes"),
+        ProfileTerm.measured(
+            "peak_activation_memory", found.activations,
+            f"{found.persistent:,} B stay, {found.transient:,} B are transient",
+        ),
+        ProfileTerm.measured("non_torch_memory", found.non_torch, _no_driver(scene)),
+        ProfileTerm(
+            "uncounted_memory", outside, outside, outside,
+            "measured" if applied or graph_source == "measured" or not graphs else "modelled",
+            "on the device but outside the engine's budget",
+        ),
+        ProfileTerm(
+            GRAPH_TERM, graphs,
+            graphs if graph_band is None else int(graph_band.low),
+            graphs if graph_band is None else int(graph_band.high),
+            "measured" if graph_source == "measured" else "modelled",
+            "subtracted from the budget" if applied else "not subtracted by this release",
+        ),
+        ProfileTerm.measured("allocator_slack", found.slack, "reserved, not allocated"),
+    ]  # fmt: skip
+    counted = ["weights_memory", "allocator_slack", "non_torch_memory"]
+    if profiled:
+        counted.append("peak_activation_memory")
+    if applied:
+        counted.append(GRAPH_TERM)
+    extra = 0
+    for name in ("multimodal_reserve", "state_memory"):
+        if outcome.get(name) and not profiled:
+            value = int(outcome[name] or 0)
+            terms.append(ProfileTerm(name, value, value, value, "modelled", "by the formula file"))
+            counted.append(name)
+            extra += value
+    if kv is not None:
+        source: Any = "modelled" if applied and graph_source == "modelled" else "measured"
+        low, high = kv, kv
+        if applied and graph_band is not None:
+            low, high = kv - int(graph_band.high) + graphs, kv + graphs - int(graph_band.low)
+        terms.append(ProfileTerm("kv_cache_memory", int(kv), int(low), int(high), source,
+                                 f"the residual under {policy.name}"))  # fmt: skip
+        counted.append("kv_cache_memory")
+    terms.append(
+        ProfileTerm("context_memory", found.context, found.context, found.context, "measured",
+                    "device growth when the context came up" if found.context is not None
+                    else "unknown: no reading of the device from outside")
+    )  # fmt: skip
+    rhs = None
+    if kv is not None:
+        rhs = sum(int(t.value or 0) for t in terms if t.name in counted)
+    if policy.consumed == "load" and lhs is not None and rhs is not None and abs(rhs - lhs) <= 2:
+        notes.append(f"rounding of the fraction: {lhs - rhs:+d} B")
+        lhs = rhs
+    budget = int(lhs) if lhs is not None else None
+    margin = (
+        None if budget is None else found.free_at_baseline - budget - (0 if applied else graphs)
+    )
+    result = {
+        "kv_cache_memory": kv,
+        "num_gpu_blocks": outcome.get("num_gpu_blocks"),
+        "kv_cache_tokens": outcome.get("kv_cache_tokens"),
+        "margin_memory": margin,
+    }
+    return RankBudget(record.rank, terms, result, budget, rhs, tuple(counted), stable, notes)
+
+
+def _no_driver(scene: Scene) -> str:
+    if scene.kind in ("cpu", "fake"):
+        return "nothing lives outside the tracked allocations on this device"
+    return "growth outside torch since the baseline, all owners together"
+
+
+def _facts(found: Measured, job: Job, policy: Policy, graphs: int) -> dict[str, tuple[float, str]]:
+    facts: dict[str, tuple[float, str]] = {
+        "total_memory": (found.total, "B"),
+        "free_memory": (found.free_at_baseline, "B"),
+        "weights_memory": (found.weights + found.slack, "B"),
+        "peak_activation_memory": (found.activations, "B"),
+        "non_torch_memory": (found.non_torch, "B"),
+        "cuda_graph_memory": (graphs, "B"),
+        "cuda_graph_memory_estimate": (graphs, "B"),
+        policy.fraction: (job.utilization, "ratio"),
+    }
+    if policy.consumed == "load":
+        facts["avail_memory_before_weights"] = (found.free_at_baseline, "B")
+        facts["load_growth_memory"] = (found.non_torch, "B")
+    return facts
+
+
+def _derive(
+    facts: dict[str, tuple[float, str]], job: Job, policy: Policy, model: Model, notes: list[str]
+) -> dict[str, int | None]:
+    """The pool and its blocks by the engine's formula files, from measured facts."""
+    from kvbudget.derive.assemble import derive
+    from kvbudget.derive.request import Evidence, Request
+
+    source = Provenance("measured", "kvbudget profile")
+    stated = {name: Evidence(Amount.exact(v, unit), source) for name, (v, unit) in facts.items()}
+    stated["tensor_parallel_size"] = Evidence(Amount.exact(job.tp, "n"), source)
+    derived = derive(
+        Request(engine=policy.engine, version=policy.version, model=model, stated=stated,
+                gpu_memory=int(facts["total_memory"][0]))
+    )  # fmt: skip
+    names = ("requested_memory", "kv_cache_memory", "cuda_graph_memory_applied", "num_gpu_blocks",
+             "kv_cache_tokens", "multimodal_reserve", "state_memory")  # fmt: skip
+    out: dict[str, int | None] = {}
+    for name in names:
+        amount = derived.amount(name)
+        out[name] = None if amount is None else int(amount.value)
+    missing = [n for n in ("num_gpu_blocks", "kv_cache_tokens") if out[n] is None]
+    if len(missing) == 2:
+        notes.append("blocks and tokens are unknown: the pool leaves no room or a fact is missing")
+    return out
+
+
+def _modelled_graphs(model: Model, job: Job, policy: Policy) -> Amount:
+    from kvbudget.model.eras import Setting
+    from kvbudget.model.estimate import graph_estimate
+
+    setting = Setting(policy.engine, policy.version, tp=job.tp)
+    return graph_estimate(model, setting, job.requests).amount
