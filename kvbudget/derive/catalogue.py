@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from kvbudget.budget import Amount
 from kvbudget.errors import InputError
+from kvbudget.formula.registry import load_shipped
 from kvbudget.knowledge.where import knowledge_file
-from kvbudget.knowledge.yamlfile import load_yaml
 from kvbudget.units import GIB, MIB
 
 
@@ -32,7 +32,7 @@ def _plain(name: str) -> str:
 
 def find_gpu(name: str) -> Gpu:
     """Raises InputError for an unknown or ambiguous name, listing the candidates."""
-    rows = load_yaml(knowledge_file("formulas", "gpus.yaml"))["gpus"]
+    rows = load_shipped(knowledge_file("formulas", "gpus.yaml"))["gpus"]
     wanted = _plain(name)
     spelled = {_plain(s): row for row in rows for s in (row["name"], *(row.get("aliases") or ()))}
     row = spelled.get(wanted)

@@ -9,9 +9,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.errors import InputError
-from kvbudget.formula.registry import load_engine
+from kvbudget.formula.registry import load_engine, load_shipped
 from kvbudget.formula.versions import holds
-from kvbudget.knowledge.yamlfile import load_yaml
 from kvbudget.units import parse_size
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class CommandLine:
 @lru_cache(maxsize=8)
 def load_flags(engine: str) -> dict[str, Flag]:
     """The flags of an engine by name."""
-    raw = load_yaml(load_engine(engine).root / "flags.yaml")
+    raw = load_shipped(load_engine(engine).root / "flags.yaml")
     return {
         row["name"]: Flag(
             row["name"], tuple(row["cli"]), row["type"], tuple(row.get("defaults") or ()),

@@ -13,7 +13,7 @@ from kvbudget.budget import Amount
 from kvbudget.derivation import Step
 from kvbudget.errors import MissingFact
 from kvbudget.formula.interval import FormulaError, Interval
-from kvbudget.formula.primitives import PRIMITIVES, Call
+from kvbudget.formula.primitives import PRIMITIVES, Call, Unavailable
 from kvbudget.formula.program import Case, Input, Program, StepSpec, joined
 
 if TYPE_CHECKING:
@@ -252,7 +252,11 @@ def _take_call(run: Run, step: StepSpec, steps: Sequence[StepSpec], *, quiet: bo
             chains[name, goal] = _between(steps, name, goal)
         return _retry(run, chains[name, goal], name, value, goal)
 
-    outcome = PRIMITIVES[step.call](Call(step.args, run.numbers, run.texts, run.tables, again))
+    try:
+        outcome = PRIMITIVES[step.call](Call(step.args, run.numbers, run.texts, run.tables, again))
+    except Unavailable:
+        run.missing[step.name] = (str(step.args.get("need", step.call)).removeprefix("="),)
+        return
     shown = ", ".join(f"{key}={arg}" for key, arg in step.args.items())
     if isinstance(outcome, list):
         run.tables[step.name] = outcome

@@ -38,6 +38,10 @@ class Call:
         return str(self.args[arg]).removeprefix("=")
 
 
+class Unavailable(FormulaError):
+    """A search needs a step whose facts are not known: the searching step stays untaken."""
+
+
 PRIMITIVES: dict[str, Callable[[Call], Outcome]] = {}
 
 
@@ -138,7 +142,7 @@ def largest_that_fits(call: Call) -> Interval:
             middle = (low + high + 1) // 2
             need = call.again(variable, middle, goal)
             if need is None:
-                raise FormulaError(f"{goal} cannot be computed for {variable}={middle}")
+                raise Unavailable(f"{goal} cannot be computed for {variable}={middle}")
             if getattr(need, pick) <= bound:
                 low = middle
             else:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from kvbudget.errors import InputError, KnowledgeError
 from kvbudget.formula.program import Program, read_program
 from kvbudget.formula.versions import holds, version_key
@@ -60,7 +62,7 @@ class Engine:
                     f"no {part} arithmetic on record for {self.name} {version}",
                     f"releases read: {', '.join(self.checked)}",
                 )
-            found.append(load_program(self.root / fitting[0]["file"]))
+            found.append(load_program(self.root / fitting[0]["file"], examples=False))
         return found
 
     def version_notes(self, version: str) -> list[str]:
@@ -89,10 +91,29 @@ def _first(rows: Any, version: str) -> str | None:  # noqa: ANN401 - parsed YAML
     return next((str(row["value"]) for row in rows if holds(version, row["versions"])), None)
 
 
+@lru_cache(maxsize=128)
+def load_shipped(path: Path, until: bytes | None = None) -> Any:  # noqa: ANN401 - any YAML value
+    """A YAML file of ours without the strict loader's checks, which cost most of a start-up.
+
+    A test holds that both loaders read every shipped file alike. until: stop before this line.
+    A file the plain loader refuses goes to the strict one for a message with its position.
+    """
+    try:
+        data = path.read_bytes()
+        end = -1 if until is None else data.find(b"\n" + until)
+        return yaml.load(data if end < 0 else data[:end], Loader=yaml.CSafeLoader)
+    except (OSError, yaml.YAMLError):
+        return load_yaml(path)
+
+
 @lru_cache(maxsize=64)
-def load_program(path: Path) -> Program:
-    """A formula file; `same_as` files carry only their versions. Raises FormulaError."""
-    raw = load_yaml(path)
+def load_program(path: Path, *, examples: bool = True) -> Program:
+    """A formula file; `same_as` files carry only their versions. Raises FormulaError.
+
+    examples=False: quicker, strict reading and worked figures left out.
+    """
+    read = load_yaml if examples else _without_examples
+    raw = read(path)
     root = path.parent.parent
     file = f"{path.parent.name}/{path.name}"
     if not isinstance(raw, dict):
@@ -100,8 +121,12 @@ def load_program(path: Path) -> Program:
     if "same_as" in raw:
         if "checked" not in raw:
             raise KnowledgeError("same_as needs checked: {commit, on, how}", file=file)
-        return read_program(load_yaml(root / raw["same_as"]), file, str(raw["versions"]))
+        return read_program(read(root / raw["same_as"]), file, str(raw["versions"]))
     return read_program(raw, file)
+
+
+def _without_examples(path: Path) -> Any:  # noqa: ANN401 - any YAML value
+    return load_shipped(path, b"examples:")
 
 
 @lru_cache(maxsize=1)
@@ -118,5 +143,5 @@ def load_engine(name: str) -> Engine:
     if not (root / "index.yaml").is_file():
         known = sorted(path.parent.name for path in root.parent.glob("*/index.yaml"))
         raise InputError(f"unknown engine {name!r}", f"one of: {', '.join(known)}")
-    raw = load_yaml(root / "index.yaml")
+    raw = load_shipped(root / "index.yaml")
     return Engine(name, root, tuple(str(v) for v in raw["checked"]), raw)
