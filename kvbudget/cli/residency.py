@@ -298,6 +298,8 @@ def simulate(
 
 def register(app: typer.Typer) -> None:
     """Add `residency` and its subcommands."""
+    from kvbudget.cli import residency_report, residency_sweep
+
     group = typer.Typer(
         name="residency",
         help="Does a host tier pay? Windows, links, hit curves and trace-driven simulation.",
@@ -305,6 +307,13 @@ def register(app: typer.Typer) -> None:
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    for function in (window, links, curve, simulate):
+    for function in (
+        window,
+        links,
+        curve,
+        simulate,
+        residency_sweep.sweep,
+        residency_report.report,
+    ):
         group.command(function.__name__)(function)
     app.add_typer(group)

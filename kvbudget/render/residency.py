@@ -34,9 +34,14 @@ def percent(part: float, whole: float) -> str:
 
 def text(document: Document, output: Path | None = None) -> str:
     """A document for a terminal."""
+    title, tables = _layout(document)
+    return as_text(title, tables, document.get("notes") or [], output)
+
+
+def as_text(title: str, tables: list[Table], notes: list[str], output: Path | None) -> str:
+    """A title, tables and notes for a terminal."""
     from rich.table import Table as Grid
 
-    title, tables = _layout(document)
     parts: list[Any] = [title]
     for head, rows in tables:
         grid = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
@@ -45,7 +50,6 @@ def text(document: Document, output: Path | None = None) -> str:
         for row in rows:
             grid.add_row(*row)
         parts += ["", grid]
-    notes = document.get("notes") or []
     if notes:
         parts.append("")
     parts += [f"note: {plain(note)}" for note in notes]
@@ -55,6 +59,11 @@ def text(document: Document, output: Path | None = None) -> str:
 def markdown(document: Document) -> str:
     """A document as Markdown tables."""
     title, tables = _layout(document)
+    return as_markdown(title, tables, document.get("notes") or [])
+
+
+def as_markdown(title: str, tables: list[Table], notes: list[str]) -> str:
+    """A title, tables and notes as Markdown."""
     lines = [f"**{title}**"]
     for head, rows in tables:
         lines += ["", "| " + " | ".join(head) + " |"]
@@ -62,7 +71,6 @@ def markdown(document: Document) -> str:
         lines += [
             "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows
         ]
-    notes = document.get("notes") or []
     if notes:
         lines.append("")
     lines += [f"- {plain(note)}" for note in notes]

@@ -31,7 +31,7 @@ def window(
     bytes_per_token: int | None,
     trace: Trace | None,
 ) -> Document:
-    """`residency window`: `rate` in tokens per second. Raises InputError for a rate of 0 or less."""
+    """`residency window`: `rate` in tokens/s. Raises InputError for a rate of 0 or less."""
     if not rate > 0:
         raise InputError("a rate of 0 or less", "give --rate in tokens per second")
     first = tokens_of(l1, block_tokens, bytes_per_token)
@@ -53,9 +53,7 @@ def window(
             both["seconds"] = form.inclusive
         elif policy is not None:
             both["seconds"] = None
-            notes.append(
-                f"{policy} lies between the two forms: only a replay (residency simulate) says where"
-            )
+            notes.append(f"{policy} lies between the two forms: residency simulate says where")
         assert form.inclusive is not None
         if form.inclusive > form.l1:
             notes.append(
@@ -126,7 +124,7 @@ def links(
             "inwards; swap threshold is half of it, a preempted request crosses twice",
             "peak rates are ceilings: measured ones are lower, which only moves a verdict towards "
             "recompute; links shared by ranks divide",
-            "SGLang leaves the storage tier alone below 256 tokens and host RAM below 10: the fixed "
+            "SGLang leaves the storage tier alone below 256 tokens, host RAM below 10: the fixed "
             "cost of a transfer exceeds computing so short a prefix; break_even_tokens is that "
             "length for a given start-up time",
         ],
@@ -199,8 +197,18 @@ def _after(result: Result) -> list[str]:
     counters, notes = result.counters, []
     if counters["cut_requests"]:
         notes.append(
-            f"{counters['cut_requests']} requests are longer than L1: only their first blocks took part"
+            f"{counters['cut_requests']} requests are longer than L1: only their heads took part"
         )
     if counters["d2h_blocks"] and not counters["l2_hit_blocks"] + counters["l3_hit_blocks"]:
         notes.append("the lower tiers were written and never hit")
     return notes
+
+
+def sweep(trace: Trace, results: Sequence[Result], notes: Sequence[str]) -> Document:
+    """`residency sweep`: one object per cell, its config and the integers of simulate."""
+    return {
+        "schema": "kvbudget.residency-sweep/1",
+        "trace": trace.summary(),
+        "cells": [{"config": r.setup.as_config(), **r.counters} for r in results],
+        "notes": [*trace.notes, *notes],
+    }

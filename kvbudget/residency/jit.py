@@ -47,7 +47,7 @@ COMPILED = _NUMBA is not None
 
 
 def kernel(function: F) -> F:
-    """Compile `function` (cached on disk where a directory can be written), or leave it as it is."""
+    """Compile `function` (cached on disk where one can write), or leave it as it is."""
     if _NUMBA is None:
         return function
     try:

@@ -240,7 +240,7 @@ def copy_ahead(
     nxt1: Array, prv1: Array, nxt2: Array, prv2: Array, in2: Array, end: int, unused: int,
     used2: int, c2: int, ahead: int, reinsert: int, picked: Array, stat: Array,
 ) -> int:  # fmt: skip
-    """Copy to the host what the first `ahead` entries of the free queue lack there; -> host used."""
+    """Copy to the host what the first `ahead` entries of the free queue lack there; -> host use."""
     left = ahead - unused
     b = nxt1[end]
     n = 0

@@ -11,7 +11,7 @@ from kvbudget.units import parse_size
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """`bandwidth` in bytes per second and direction, `latency_s` per transfer (None: not stated)."""
+    """`bandwidth` in bytes per second and direction, `latency_s` per transfer (None: unknown)."""
 
     name: str
     bandwidth: float

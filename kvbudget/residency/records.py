@@ -35,7 +35,7 @@ class Rows:
 
 
 def read(data: bytes, name: str, *, local_ids: bool, progress: Progress | None = None) -> Rows:
-    """Parse a text of one JSON object (or event batch) per line. Raises InputError with the line."""
+    """Parse a text of one JSON object (or batch) per line. Raises InputError with the line."""
     source = _objects(data, name, progress)
     first = next(source, None)
     if first is None:

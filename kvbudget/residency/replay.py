@@ -41,7 +41,7 @@ NEVER_FULL = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """One cell: capacities in blocks (None = unlimited, 0 = tier absent) and the policy's numbers."""
+    """One cell: capacities in blocks (None: unlimited, 0: no tier) and the policy's numbers."""
 
     policy: Policy
     l1_blocks: int | None
@@ -74,7 +74,7 @@ class Setup:
             raise InputError("a negative or zero step", "give --lazy-step-blocks 1 or more")
 
     def as_config(self) -> dict[str, Any]:
-        """What decides this cell's integers, for JSON; keys that the policy ignores are left out."""
+        """What decides this cell's integers, for JSON; keys the policy ignores are left out."""
         every = asdict(self)
         keep = ["policy", "l1_blocks"]
         if self.policy is not Policy.lru:

@@ -162,6 +162,9 @@ def build(
     if sort:
         raw, offsets, lengths, times_us, lines = _by_time(raw, offsets, lengths, times_us, lines)
     ids, blocks = _dense(raw)
+    if jit.COMPILED:  # read-only like columns mapped from disk: one compilation serves both
+        for values in (ids, offsets, lengths, times_us):
+            values.flags.writeable = False
     trace = Trace(ids, offsets, lengths, times_us, blocks, block_tokens, name, notes)
     parent, seen = jit.zeros(blocks), jit.zeros(blocks)
     if jit.COMPILED:

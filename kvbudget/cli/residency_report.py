@@ -1,0 +1,148 @@
+"""`kvbudget residency report`: what a capacity planner reads, as text, Markdown or one HTML page."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from kvbudget.cli import residency as shared
+from kvbudget.cli.options import OutputOption
+
+
+class ReportFormat(StrEnum):
+    text = "text"
+    json = "json"
+    markdown = "markdown"
+    html = "html"
+
+
+def report(
+    trace: shared.Trace,
+    l1: Annotated[
+        str | None,
+        typer.Option(
+            "--l1", metavar="SIZE", help="Device pool; else estimated from model and GPU."
+        ),
+    ] = None,
+    l2: Annotated[
+        str | None,
+        typer.Option(
+            "--l2", metavar="SIZE", help="Host pool of one rank; else twice the device's."
+        ),
+    ] = None,
+    l3: Annotated[
+        str | None, typer.Option("--l3", metavar="SIZE", help="Storage tier: 20000blk or inf.")
+    ] = None,
+    policy: shared.PolicyName = "write_through",
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="NAME", help="A card of formulas/gpus.yaml.")
+    ] = None,
+    model: shared.ModelOption = None,
+    prefill_rate: Annotated[
+        float | None, typer.Option("--prefill-rate", help="Prefill rate of one rank, tokens/s.")
+    ] = None,
+    link: Annotated[
+        list[str] | None, typer.Option("--link", metavar="NAME[=RATE]", help="As in links.")
+    ] = None,
+    host_cost: Annotated[
+        float | None, typer.Option("--host-cost", help="Host memory, money per GiB and month.")
+    ] = None,
+    gpu_cost: Annotated[
+        float | None, typer.Option("--gpu-cost", help="One GPU, money per hour.")
+    ] = None,
+    engine_version: Annotated[
+        str | None,
+        typer.Option("--engine-version", metavar="ENGINE@V", help="Counting rules of a release."),
+    ] = None,
+    prefetch_threshold: Annotated[
+        int,
+        typer.Option("--prefetch-threshold", min=0, help="Tokens below which L3 is left alone."),
+    ] = 256,
+    running_tokens: Annotated[
+        int,
+        typer.Option("--running-tokens", min=0, help="Taken off L1: tokens of running requests."),
+    ] = 0,
+    block_tokens: shared.BlockTokens = 512,
+    bytes_per_token: shared.BytesPerToken = None,
+    tp: shared.Tp = 1,
+    kv_cache_dtype: shared.KvDtype = "auto",
+    sort: shared.Sort = False,
+    local_ids: shared.LocalIds = False,
+    no_cache: shared.NoCache = False,
+    format_: Annotated[
+        ReportFormat, typer.Option("--format", help="text, json, markdown, or one HTML page.")
+    ] = ReportFormat.text,
+    output: OutputOption = None,
+) -> None:
+    """Hit rates, windows, traffic, money and a verdict on the host tier.
+
+    Example: kvbudget residency report trace.jsonl --model ./Llama --gpu h100-80gb --format html -o r.html
+    """
+    from kvbudget.errors import InputError
+    from kvbudget.render import json_v1, residency_report
+    from kvbudget.render.output import emit
+    from kvbudget.render.residency_progress import bar
+    from kvbudget.residency.links import PEAKS, Link, parse_link
+    from kvbudget.residency.report import Question
+    from kvbudget.residency.report import report as make
+    from kvbudget.residency.setups import make_setup
+
+    bpt = shared.per_token(bytes_per_token, model, tp, kv_cache_dtype)
+    assumptions = []
+    if bpt is not None:
+        origin = "given" if bytes_per_token is not None else "from the model's layers"
+        assumptions.append(f"{bpt:,} bytes of KV per token and rank ({origin})")
+    found = [parse_link(text) for text in link or ()]
+    if gpu:
+        from kvbudget.derive.catalogue import find_gpu
+
+        card = find_gpu(gpu)
+        if card.host_link_bytes_per_s and not found:
+            found.append(
+                Link(f"{card.host_link_name}", card.host_link_bytes_per_s, source="catalogue peak")
+            )
+        if l1 is None and model is not None and bpt:
+            from kvbudget.model.config import load_model
+
+            room = int(card.total.value * 0.9) - load_model(model).checkpoint_bytes // tp
+            if room <= 0:
+                raise InputError("the weights do not leave room for a pool", "give --l1, or -tp")
+            l1 = f"{room // bpt}tok"
+            assumptions.append(
+                f"L1 is an estimate: 0.9 of {card.name} less the checkpoint leaves {l1}; "
+                "activations and graphs take more. `kvbudget derive` gives the pool, --l1 takes it"
+            )
+    if l1 is None:
+        raise InputError("how large is the device pool?", "give --l1, or --model and --gpu")
+    found = found or [known for known in PEAKS if known.name.startswith("pcie")]
+    loaded = shared.read_trace(trace, block_tokens, sort, local_ids, no_cache)
+    chosen = shared.choose_policy(policy)
+    options = {
+        "engine_version": engine_version,
+        "prefetch_threshold": prefetch_threshold,
+        "running_tokens": running_tokens,
+    }
+    if l2 is None and policy != "lru":
+        first, _ = make_setup(loaded.block_tokens, bpt, chosen, l1, None, None, **options)
+        l2 = "inf" if first.l1_blocks is None else f"{2 * first.l1_blocks}blk"
+        assumptions.append(f"L2 is assumed: twice L1, {l2}")
+    setup, notes = make_setup(loaded.block_tokens, bpt, chosen, l1, l2, l3, **options)
+    assumptions += [note for note in notes if "invariant" in note]
+    if prefill_rate is None:
+        assumptions.append("no prefill rate: GPU seconds and the verdict stay unknown")
+    with bar() as tell:
+        document = make(
+            loaded,
+            Question(setup, bpt, prefill_rate, found, host_cost, gpu_cost, assumptions),
+            tell,
+        )
+    if format_ is ReportFormat.json:
+        emit(json_v1.dumps(document), output)
+    elif format_ is ReportFormat.html:
+        emit(residency_report.page(document), output)
+    elif format_ is ReportFormat.markdown:
+        emit(residency_report.markdown(document), output)
+    else:
+        emit(residency_report.text(document, output), output)

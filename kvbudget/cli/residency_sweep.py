@@ -1,0 +1,114 @@
+"""`kvbudget residency sweep`: policies x capacities x thresholds on every core, or on Ray."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kvbudget.cli import residency as shared
+from kvbudget.cli.options import Format, FormatOption, OutputOption
+
+
+def sweep(
+    trace: shared.Trace,
+    l1: Annotated[
+        list[str], typer.Option("--l1", metavar="SIZE,...", help="Device pools: 1000blk,3000blk.")
+    ],
+    l2: Annotated[
+        list[str] | None, typer.Option("--l2", metavar="SIZE,...", help="Host pools.")
+    ] = None,
+    l3: Annotated[
+        list[str] | None, typer.Option("--l3", metavar="SIZE,...", help="Storage tiers; 0, inf.")
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option("--policy", metavar="NAME,...", help="Policies; all of them when left out."),
+    ] = None,
+    prefetch_threshold: Annotated[
+        list[str] | None,
+        typer.Option("--prefetch-threshold", metavar="N,...", help="Tokens, 256 when left out."),
+    ] = None,
+    engine_version: Annotated[
+        str | None,
+        typer.Option("--engine-version", metavar="ENGINE@V", help="Counting rules of a release."),
+    ] = None,
+    backup_invariant: Annotated[
+        str | None, typer.Option("--backup-invariant", help="repair or refuse.")
+    ] = None,
+    inserts_per_request: Annotated[
+        int | None, typer.Option("--inserts-per-request", min=1, max=2, help="1 or 2.")
+    ] = None,
+    lazy_load_order: Annotated[
+        str, typer.Option("--lazy-load-order", help="tail_first or head_first.")
+    ] = "tail_first",
+    lazy_reinsert: Annotated[
+        bool, typer.Option("--lazy-reinsert", help="Copied blocks re-enter at the MRU end.")
+    ] = False,
+    lazy_step_blocks: Annotated[
+        int, typer.Option("--lazy-step-blocks", min=1, help="Blocks allocated per step.")
+    ] = 16,
+    lazy_target_free: Annotated[
+        int, typer.Option("--lazy-target-free", min=0, help="Queue entries looked at per copy.")
+    ] = 32,
+    executor: Annotated[
+        str, typer.Option("--executor", help="local (all cores), serial or ray; same result.")
+    ] = "local",
+    jobs: Annotated[
+        int | None, typer.Option("-j", "--jobs", min=1, help="Cells at a time; all cores.")
+    ] = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option("--ray-address", metavar="HOST:PORT", help="A running Ray cluster, or auto."),
+    ] = None,
+    block_tokens: shared.BlockTokens = 512,
+    bytes_per_token: shared.BytesPerToken = None,
+    model: shared.ModelOption = None,
+    tp: shared.Tp = 1,
+    kv_cache_dtype: shared.KvDtype = "auto",
+    sort: shared.Sort = False,
+    local_ids: shared.LocalIds = False,
+    no_cache: shared.NoCache = False,
+    format_: FormatOption = Format.text,
+    output: OutputOption = None,
+) -> None:
+    """Replay every combination of policies, capacities and thresholds.
+
+    Example: kvbudget residency sweep trace.jsonl --l1 1000blk,3000blk --l2 6000blk,24000blk
+    """
+    from kvbudget.render.residency_progress import bar
+    from kvbudget.residency import documents
+    from kvbudget.residency import sweep as work
+    from kvbudget.residency.replay import Policy
+    from kvbudget.residency.setups import make_setup
+    from kvbudget.residency.sizes import blocks_of
+    from kvbudget.units import parse_count
+
+    bpt = shared.per_token(bytes_per_token, model, tp, kv_cache_dtype)
+    loaded = shared.read_trace(trace, block_tokens, sort, local_ids, no_cache)
+    size = loaded.block_tokens
+    base, notes = make_setup(
+        size, bpt, Policy.write_through, split(l1)[0], None, None,
+        engine_version=engine_version, backup_invariant=backup_invariant,
+        inserts_per_request=inserts_per_request, load_order=lazy_load_order,
+        reinsert=lazy_reinsert, step_blocks=lazy_step_blocks, target_free=lazy_target_free,
+    )  # fmt: skip
+    setups = work.cells(
+        base,
+        [shared.choose_policy(name) for name in split(policy)] or list(Policy),
+        [blocks_of(text, size, bpt) for text in split(l1)],
+        [blocks_of(text, size, bpt) for text in split(l2)] or [0],
+        [blocks_of(text, size, bpt) for text in split(l3)] or [0],
+        [parse_count(text, "tok") for text in split(prefetch_threshold)] or [256],
+    )
+    with bar() as tell:
+        results = work.run(
+            loaded, setups, executor=executor, jobs=jobs, ray_address=ray_address, progress=tell
+        )
+    notes = [note for note in notes if "L2 <= L1" not in note]
+    shared.put(documents.sweep(loaded, results, notes), format_, output)
+
+
+def split(values: list[str] | None) -> list[str]:
+    """`a,b` and repeated options -> one list."""
+    return [part.strip() for text in values or () for part in text.split(",") if part.strip()]
