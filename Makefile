@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # A CPU build of torch first, so that no resolver pulls CUDA wheels; a machine with a GPU keeps its own.
 TORCH ?= torch==2.13.0
 
-.PHONY: demo test check lint type imports bench docs fuzz clean
+.PHONY: accuracy demo test check lint type imports bench docs fuzz clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("kvbudget needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
@@ -32,6 +32,10 @@ imports: $(STAMP)
 	$(BIN)/lint-imports
 
 check: lint type imports
+
+# Every observed start-up beside its prediction: make accuracy ROWS=rows.jsonl CONFIGS=configs/
+accuracy: $(STAMP)
+	$(BIN)/python tests/bench/capacity_accuracy.py "$(ROWS)" "$(CONFIGS)"
 
 clean:
 	rm -rf $(VENV) dist build .bench .mypy_cache .ruff_cache .pytest_cache
