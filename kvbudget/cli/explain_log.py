@@ -58,8 +58,9 @@ def explain_log(
             continue
         reports.append(explain(reading, bytes_per_block=block, block_size=block_size))
     emit(render_all(reports, format.value, several=len(paths) > 1, output=output), output)
-    for error in unreadable:
-        typer.echo(f"kvbudget: {error}" + (f"\n  {error.hint}" if error.hint else ""), err=True)
+    for problem in unreadable:
+        hint = f"\n  {problem.hint}" if problem.hint else ""
+        typer.echo(f"kvbudget: {problem}{hint}", err=True)
     if unreadable:
         raise typer.Exit(EXIT_USAGE)
     raise typer.Exit(EXIT_OK if all(report.facts for report in reports) else EXIT_NOTHING)

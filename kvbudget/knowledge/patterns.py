@@ -108,7 +108,8 @@ def load_patterns(overlays: Sequence[Path] = ()) -> PatternSet:
     files = pattern_files(overlays)
     entries: dict[str, Pattern] = {}
     for path, parsed in zip(files, _parsed(files), strict=True):
-        for entry in (*parsed.lines, *parsed.failures):
+        found: tuple[Line | Failure, ...] = (*parsed.lines, *parsed.failures)
+        for entry in found:
             entries[entry.id] = Pattern(entry, parsed.engine, str(path))
     return PatternSet(list(entries.values()))
 

@@ -56,20 +56,20 @@ def _fact(hit: Hit, name: str, spec: Yield, source: str) -> Fact | None:
     if unit is None:
         return Fact(name, printed, None, printed, None, None, rank, line, hit.id, source)
     try:
-        number = Decimal(printed.replace(",", "").replace("_", "").strip())
+        read = Decimal(printed.replace(",", "").replace("_", "").strip())
     except InvalidOperation:
         return None
     factor = _factor(hit, spec, unit)
     if factor is None:
         return None
-    exponent = number.as_tuple().exponent
+    exponent = read.as_tuple().exponent
     whole = not isinstance(exponent, int) or exponent >= 0
     if factor == 1 and spec.scale == 1 and whole:
-        value = int(number)
-        return Fact(name, value, unit, printed, value, value, rank, line, hit.id, source)
-    digit = Decimal(str(spec.resolution)) if spec.resolution else Decimal(1).scaleb(exponent)
+        count = int(read)
+        return Fact(name, count, unit, printed, count, count, rank, line, hit.id, source)
+    digit = Decimal(str(spec.resolution)) if spec.resolution else Decimal(1).scaleb(int(exponent))
     scale = Decimal(factor) * Decimal(str(spec.scale))
-    value, half = number * scale, digit * scale / 2
+    value, half = read * scale, digit * scale / 2
     if unit == "B":
         if factor == 1:
             half = Decimal(0)

@@ -26,14 +26,17 @@ def budgets_of(reading: LogReading) -> Iterator[tuple[Budget, str, tuple[str, ..
     """
     ranks = {fact.rank for fact in reading.facts if fact.unit == "B" and fact.source == "log"}
     tagged = sorted(rank for rank in ranks if rank is not None)
-    for rank in tagged or [None]:
-        facts = {}
+    every: list[str | None] = [*tagged] or [None]
+    for rank in every:
+        facts: dict[str, Fact] = {}
         for fact in reading.facts:
-            if fact.rank is None or fact.rank == rank:
-                if fact.rank == rank or fact.name not in facts:
-                    facts.setdefault(fact.name, fact)
-                    if fact.rank == rank and facts[fact.name].rank is None:
-                        facts[fact.name] = fact
+            if fact.rank is None:
+                facts.setdefault(fact.name, fact)
+        own: dict[str, Fact] = {}
+        for fact in reading.facts:
+            if rank is not None and fact.rank == rank:
+                own.setdefault(fact.name, fact)
+        facts.update(own)
         for layout in layouts():
             built = _build(layout, facts, rank)
             if built is not None:
@@ -64,7 +67,12 @@ def _build(
 def _term(spec: dict[str, Any], facts: dict[str, Fact]) -> Term | None:
     """A printed figure, else the sum or product its `derive` spells from printed ones."""
     fact = facts.get(spec["name"])
-    if fact is not None and isinstance(fact.value, int) and fact.low is not None and fact.high is not None:
+    if (
+        fact is not None
+        and isinstance(fact.value, int)
+        and fact.low is not None
+        and fact.high is not None
+    ):
         amount = Amount(fact.value, fact.low, fact.high, "B")
         where = Provenance("log", f"line {fact.line}", fact.line, fact.pattern)
         return Term(spec["name"], amount, where, spec["label"], (fact.line,), (fact.name,))
@@ -85,9 +93,7 @@ def _term(spec: dict[str, Any], facts: dict[str, Fact]) -> Term | None:
 def _combine(how: str, amounts: list[Amount]) -> Amount:
     if how == "product":
         a, b = amounts
-        return Amount(
-            round(a.value * b.value), int(a.low * b.low), round(a.high * b.high), "B"
-        )
+        return Amount(round(a.value * b.value), int(a.low * b.low), round(a.high * b.high), "B")
     rest = amounts[0]
     for amount in amounts[1:]:
         rest = rest - amount if how == "difference" else rest + amount

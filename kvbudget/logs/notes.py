@@ -90,14 +90,20 @@ def _kv_notes(facts: dict[str, list[Fact]]) -> Iterator[Note]:
             tuple(f.line for f in facts["kv_cache_k_memory"][:4]),
         )  # fmt: skip
     tokens, times, length = (
-        next(iter(facts[name]), None) for name in ("kv_cache_tokens", "max_concurrency", "max_model_len")
+        next(iter(facts[name]), None)
+        for name in ("kv_cache_tokens", "max_concurrency", "max_model_len")
     )
-    if tokens and times and length and all(
-        isinstance(f.value, (int, float)) for f in (tokens, times, length)
+    if (
+        tokens
+        and times
+        and length
+        and all(isinstance(f.value, (int, float)) for f in (tokens, times, length))
     ):
         by_tokens = float(tokens.value) / float(length.value)
-        if times.low is not None and times.high is not None and not (
-            times.low * 0.99 <= by_tokens <= times.high * 1.01
+        if (
+            times.low is not None
+            and times.high is not None
+            and not (times.low * 0.99 <= by_tokens <= times.high * 1.01)
         ):
             yield Note(
                 "hybrid_tokens", "info",
@@ -134,8 +140,8 @@ def _margin_notes(facts: dict[str, list[Fact]]) -> Iterator[Note]:
         for n in ("free_memory", "requested_memory", "total_memory")
     )
     if free and wanted and total:
-        margin = int(free.value) - int(wanted.value)  # type: ignore[arg-type]
-        naive = int(total.value) - int(wanted.value)  # type: ignore[arg-type]
+        margin = int(free.value) - int(wanted.value)
+        naive = int(total.value) - int(wanted.value)
         if margin >= 0:
             yield Note(
                 "real_margin", "info",
@@ -144,10 +150,10 @@ def _margin_notes(facts: dict[str, list[Fact]]) -> Iterator[Note]:
                 "fragmentation come out of it",
                 (free.line, wanted.line),
             )  # fmt: skip
-        elif int(free.value) < 0.9 * int(total.value):  # type: ignore[arg-type]
+        elif int(free.value) < 0.9 * int(total.value):
             yield Note(
                 "neighbour_suspected", "warning",
-                f"{format_gib(int(total.value) - int(free.value))} of the card was in use before "  # type: ignore[arg-type]
+                f"{format_gib(int(total.value) - int(free.value))} of the card was in use before "
                 "this engine took its first snapshot",
                 (free.line,),
             )  # fmt: skip
@@ -173,9 +179,16 @@ def _unit_notes(reading: LogReading) -> Iterator[Note]:
     lines = []
     for hit in reading.hits:
         specs = [
-            s for v in hit.pattern.entry.yields.values() for s in (v if isinstance(v, tuple) else (v,))
+            s
+            for v in hit.pattern.entry.yields.values()
+            for s in (v if isinstance(v, tuple) else (v,))
         ]
         if any(s.unit == "GiB" for s in specs) and " GB" in hit.match.group():
             lines.append(hit.line)
     if lines:
-        yield Note("unit_label", "info", 'what is printed as "GB" here is GiB (2^30 bytes)', tuple(lines[:8]))
+        yield Note(
+            "unit_label",
+            "info",
+            'what is printed as "GB" here is GiB (2^30 bytes)',
+            tuple(lines[:8]),
+        )

@@ -54,7 +54,7 @@ def unpacked(stream: BinaryIO, name: str) -> BinaryIO:
     """The stream, through gzip or zstd when its first bytes say so."""
     head = stream.peek(4)[:4] if isinstance(stream, io.BufferedReader) else b""
     if head[:2] == b"\x1f\x8b":
-        return io.BufferedReader(gzip.GzipFile(fileobj=stream))  # type: ignore[arg-type]
+        return io.BufferedReader(gzip.GzipFile(fileobj=stream))
     if head == b"\x28\xb5\x2f\xfd":
         try:
             import zstandard

@@ -8,17 +8,24 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from kvbudget.errors import EXIT_EVIDENCE, EXIT_FINDINGS, EXIT_OK, InputError, KvbudgetError
+from kvbudget.errors import (
+    EXIT_EVIDENCE,
+    EXIT_FINDINGS,
+    EXIT_OK,
+    InputError,
+    KvbudgetError,
+    MissingFact,
+)
 from kvbudget.watch.alarms import Limits, State, Watcher
 from kvbudget.watch.samples import Sample, decode, encode
 from kvbudget.watch.sources import Endpoints, Live
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from kvbudget.facts import Fact
-    from kvbudget.watch.samples import GpuReading
+    from kvbudget.watch.cards import Cards
 
 HISTORY = 240
 """Readings kept per card for the sparkline."""
@@ -45,11 +52,11 @@ class Sink(Protocol):
     def show(self, state: State, history: dict[str, deque[int]]) -> None: ...
 
 
-def gpu_reader(wanted: tuple[str, ...]) -> Callable[[], tuple[GpuReading, ...]]:
-    """A function that reads the wanted cards now. Raises KvbudgetError without a driver."""
+def gpu_reader(wanted: tuple[str, ...]) -> Cards:
+    """The wanted cards. Raises KvbudgetError without a driver."""
     from kvbudget.watch.cards import Cards
 
-    return Cards(wanted).read
+    return Cards(wanted)
 
 
 def startup_facts(path: Path | None) -> tuple[Fact, ...]:
@@ -66,21 +73,32 @@ def samples(options: Options, stack: ExitStack) -> Iterator[Sample]:
     if options.replay:
         yield from _replayed(options.replay)
         return
-    reader = None
+    cards = None
     try:
-        reader = gpu_reader(options.gpus)
+        cards = gpu_reader(options.gpus)
+        stack.callback(cards.close)
     except KvbudgetError:
         if not options.urls or options.gpus:
             raise
     timeout = min(2.0, options.interval) if not options.once else 2.0
     endpoints = Endpoints(options.urls, timeout) if options.urls else None
-    live = Live(reader, endpoints)
+    live = Live(cards.read if cards else None, endpoints)
     stack.callback(live.close)
     due = time.monotonic()
     while True:
         yield live.read()
         due = max(due + options.interval, time.monotonic())
         time.sleep(max(0.0, due - time.monotonic()))
+
+
+def _readable(options: Options, stack: ExitStack) -> Iterator[Sample]:
+    """The readings; with `--once` a machine without a driver is "nothing read", not a mistake."""
+    try:
+        yield from samples(options, stack)
+    except KvbudgetError as error:
+        if not options.once or options.replay:
+            raise
+        raise MissingFact(error.what, hint=error.hint) from error
 
 
 def _replayed(path: Path) -> Iterator[Sample]:
@@ -117,7 +135,8 @@ def judge(options: Options, sink: Sink) -> int:
             exporter = Exporter(options.exporter)
             stack.callback(exporter.close)
         looks = 2 if options.once and options.urls and not options.replay else 1
-        for number, sample in enumerate(samples(options, stack), 1):
+        readings = enumerate(_readable(options, stack), 1)
+        for number, sample in readings:
             if out:
                 out.write(encode(sample) + b"\n")
                 out.flush()
