@@ -40,7 +40,7 @@ def root(
     """Where the GPU memory of a vLLM or SGLang server goes, and why."""
 
 
-from kvbudget.cli import derive, diff, explain_log, oom_triage, plan, profile, residency, watch  # noqa: E402
+from kvbudget.cli import derive, diff, explain_log, gate, oom_triage, plan, profile, residency, watch  # noqa: E402
 
 # In the order of the help text.
 explain_log.register(app)
@@ -51,6 +51,7 @@ plan.register(app)
 profile.register(app)
 watch.register(app)
 residency.register(app)
+gate.register(app)
 
 
 def main() -> None:

@@ -118,13 +118,20 @@ def find(tree: Tree, outside: dict[str, str] | None = None) -> Result:
                 draft.pins = context.pins
             found.append((item.path, draft))
     seen: set[tuple[str, int, str]] = set()
+
+    def config(path: str, base: str) -> tuple[str, Text] | None:
+        near = tree.neighbour(path, base)
+        if near is not None:
+            tree.consumed.add(near[0])
+        return near
+
     built: list[tuple[Invocation, Draft]] = []
     for path, draft in found:
         key = (path, draft.line, draft.engine)
         if key in seen:
             continue
         seen.add(key)
-        built.append((build(draft, path, tree.neighbour), draft))
+        built.append((build(draft, path, config), draft))
     result.invocations = [
         inv for inv, draft in built if not (draft.config_base and path_used(tree, inv.file))
     ]
@@ -144,7 +151,10 @@ def dispatch(context: Context) -> None:
     extension = low.rsplit(".", 1)[-1] if "." in low else ""
     from kvbudget.gate.readers import scripts
 
-    if low.startswith(("dockerfile", "containerfile")) or extension in ("dockerfile", "containerfile"):
+    if low.startswith(("dockerfile", "containerfile")) or extension in (
+        "dockerfile",
+        "containerfile",
+    ):
         from kvbudget.gate.readers import dockerfile
 
         dockerfile.read(context)
@@ -182,9 +192,7 @@ def dispatch(context: Context) -> None:
         python.read(context)
     elif extension == "ps1":
         scripts.read_powershell(context)
-    elif extension in ("sh", "bash", "zsh"):
-        scripts.read_shell(context)
-    elif extension in ("sbatch", "slurm"):
+    elif extension in ("sh", "bash", "zsh") or extension in ("sbatch", "slurm"):
         scripts.read_shell(context)
     elif extension in ("j2", "tpl"):
         _template(context, low)
@@ -197,7 +205,9 @@ def dispatch(context: Context) -> None:
 def _template(context: Context, low: str) -> None:
     inner = low.removesuffix(".j2").removesuffix(".tpl")
     if inner.endswith((".yaml", ".yml", ".service", ".sh")) and low.endswith(".j2"):
-        nested = Context(inner, context.text, context.tree, context.outside, depth=context.depth + 1)
+        nested = Context(
+            inner, context.text, context.tree, context.outside, depth=context.depth + 1
+        )
         nested.path = str(PurePosixPath(context.path).with_name(inner))
         dispatch(nested)
         context.drafts, context.pins = nested.drafts, nested.pins

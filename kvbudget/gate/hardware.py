@@ -8,7 +8,9 @@ from typing import Any
 
 from kvbudget.gate.knowledge import load
 
-_NOISE = re.compile(r"nvidia|tesla|geforce|gpu|amd|instinct|accelerator|sxm\d*|pcie|hbm\d*e?|[^a-z0-9]")
+_NOISE = re.compile(
+    r"nvidia|tesla|geforce|gpu|amd|instinct|accelerator|sxm\d*|pcie|hbm\d*e?|[^a-z0-9]"
+)
 
 
 def _squeeze(text: str) -> str:

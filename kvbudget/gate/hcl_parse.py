@@ -9,8 +9,12 @@ from kvbudget.gate.nodes import EMPTY, MAX_DEPTH, Malformed, Node
 from kvbudget.gate.source import HOLE, Text
 
 _IDENT = re.compile(r"[A-Za-z_][\w-]*")
-_REFERENCE = re.compile(r"(?:var|local|each|count|data|module|path|self|terraform|env|attr|node|meta)?[\w.\[\]\"*-]+")
-_CALL = re.compile(r"(jsonencode|yamlencode|tostring|tonumber|tolist|tomap|toset|trimspace|chomp|flatten|concat)\(")
+_REFERENCE = re.compile(
+    r"(?:var|local|each|count|data|module|path|self|terraform|env|attr|node|meta)?[\w.\[\]\"*-]+"
+)
+_CALL = re.compile(
+    r"(jsonencode|yamlencode|tostring|tonumber|tolist|tomap|toset|trimspace|chomp|flatten|concat)\("
+)
 
 
 @dataclass
@@ -167,7 +171,9 @@ class Parser:
             if s[self.at : self.at + 1] == ")":
                 self.at += 1
             if call.group(1) in ("concat", "flatten"):
-                merged = [item for part in items for item in (part.elements() if part.is_list else [part])]
+                merged = [
+                    item for part in items for item in (part.elements() if part.is_list else [part])
+                ]
                 return Node.sequence(merged, line)
             return inner
         number = re.compile(r"-?\d[\d.]*(?:[eE][-+]?\d+)?(?![\w.])").match(s, self.at)
@@ -353,7 +359,12 @@ def to_node(block: Block) -> Node:
         if len(blocks) == 1:
             items.append((Text.on(name, blocks[0].line), to_node(blocks[0])))
         else:
-            items.append((Text.on(name, blocks[0].line), Node.sequence([to_node(b) for b in blocks], blocks[0].line)))
+            items.append(
+                (
+                    Text.on(name, blocks[0].line),
+                    Node.sequence([to_node(b) for b in blocks], blocks[0].line),
+                )
+            )
     return Node.mapping(items, block.line)
 
 

@@ -107,7 +107,9 @@ class Invocation:
         return 1
 
 
-def build(draft: Draft, file: str, read: Callable[[str, str], tuple[str, Text] | None]) -> Invocation:
+def build(
+    draft: Draft, file: str, read: Callable[[str, str], tuple[str, Text] | None]
+) -> Invocation:
     """Understand a draft. `read(path, base)` gives a neighbouring file of the tree."""
     eng = engine(draft.engine)
     settings = Settings(eng)
@@ -136,7 +138,9 @@ def build(draft: Draft, file: str, read: Callable[[str, str], tuple[str, Text] |
         line=draft.line,
         engine=eng,
         settings=settings,
-        env={name: item for name, item in draft.env.items() if memory_env(name) and item.value.known},
+        env={
+            name: item for name, item in draft.env.items() if memory_env(name) and item.value.known
+        },
         host=draft.host,
         python_call=draft.python_call,
         lmcache=draft.lmcache,
@@ -240,7 +244,7 @@ def _version(inv: Invocation, draft: Draft) -> None:
         if inv.version is not None:
             return
     pins = [pin for pin in draft.pins or [] if pin.engine == inv.engine.name]
-    if pins and (draft.image is None or inv.version is None and not _engine_image(inv.image)):
+    if pins and (draft.image is None or (inv.version is None and not _engine_image(inv.image))):
         pin = next((pin for pin in pins if pin.version), pins[-1])
         if pin.version:
             inv.version_hint, inv.version = pin.version, release(pin.version)
@@ -264,7 +268,7 @@ def _cards(inv: Invocation, draft: Draft) -> None:
         ids = gpu_ids(item.value.s)
         if ids:
             host.gpus = len(ids)
-            if host.gpu_ids is None or item is visible and host.share_ids is None:
+            if host.gpu_ids is None or (item is visible and host.share_ids is None):
                 host.gpu_ids = ids
             break
     if host.gpu_ids is not None and host.share_ids is None:

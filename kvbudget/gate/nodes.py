@@ -219,7 +219,11 @@ class _Converter:
         if isinstance(value, yaml.MappingNode):
             return [self.node(value, depth + 1)]
         if isinstance(value, yaml.SequenceNode):
-            return [self.node(item, depth + 1) for item in value.value if isinstance(item, yaml.MappingNode)]
+            return [
+                self.node(item, depth + 1)
+                for item in value.value
+                if isinstance(item, yaml.MappingNode)
+            ]
         return []
 
     def _scalar(self, source: yaml.ScalarNode, line: int) -> Node:
@@ -233,11 +237,11 @@ class _Converter:
             empty = Node("scalar", line)
             return empty
         raw_lines = self.text.lines[start:end]
-        if style is None and value == self.text.s[start:end]:
+        if not style and value == self.text.s[start:end]:
             text = Text(value, raw_lines)
         else:
             text = align(value, self.text.s[start:end], raw_lines)
-        return Node.scalar(text, line, plain=style is None)
+        return Node.scalar(text, line, plain=not style)
 
 
 def documents(text: Text) -> list[Node]:

@@ -13,10 +13,67 @@ from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import binary_size
 
 _SILENT = frozenset(
-    "echo printf cat tee grep egrep fgrep rg pgrep pkill killall kill pip pip3 pipx which man git curl "
-    "wget sed awk apt apt-get dnf yum logger alias type command_not_found ls ps rm cp mv mkdir chown "
-    "chmod print info warn log die fail usage hash huggingface-cli hf helm make cmake find head "
-    "tail less test diff trap complete".split()
+    [
+        "echo",
+        "printf",
+        "cat",
+        "tee",
+        "grep",
+        "egrep",
+        "fgrep",
+        "rg",
+        "pgrep",
+        "pkill",
+        "killall",
+        "kill",
+        "pip",
+        "pip3",
+        "pipx",
+        "which",
+        "man",
+        "git",
+        "curl",
+        "wget",
+        "sed",
+        "awk",
+        "apt",
+        "apt-get",
+        "dnf",
+        "yum",
+        "logger",
+        "alias",
+        "type",
+        "command_not_found",
+        "ls",
+        "ps",
+        "rm",
+        "cp",
+        "mv",
+        "mkdir",
+        "chown",
+        "chmod",
+        "print",
+        "info",
+        "warn",
+        "log",
+        "die",
+        "fail",
+        "usage",
+        "hash",
+        "huggingface-cli",
+        "hf",
+        "helm",
+        "make",
+        "cmake",
+        "find",
+        "head",
+        "tail",
+        "less",
+        "test",
+        "diff",
+        "trap",
+        "complete",
+    ]
 )
 _MODULES = {
     "vllm.entrypoints.openai.api_server": "vllm",
@@ -26,22 +83,110 @@ _MODULES = {
     "dynamo.vllm": "vllm",
     "dynamo.sglang": "sglang",
 }
-_SCRIPT = re.compile(r"(?:.*/)?(vllm/entrypoints/(?:openai/)?api_server|sglang/(?:srt/)?launch_server)\.py\Z")
+_SCRIPT = re.compile(
+    r"(?:.*/)?(vllm/entrypoints/(?:openai/)?api_server|sglang/(?:srt/)?launch_server)\.py\Z"
+)
 _WORDS = re.compile(r"vllm|sglang|xinference")
 _DOCKER_VALUED = frozenset(
-    "-a --attach --add-host --annotation --blkio-weight --cap-add --cap-drop --cgroup-parent "
-    "--cgroupns --cidfile --cpu-period --cpu-quota --cpu-shares -c --cpus --cpuset-cpus "
-    "--cpuset-mems --device --device-cgroup-rule --dns --dns-option --dns-search --domainname "
-    "--entrypoint -e --env --env-file --expose --gpus --group-add --health-cmd --health-interval "
-    "--health-retries --health-timeout --health-start-period -h --hostname --ip --ip6 --ipc --isolation -l --label "
-    "--label-file --link --log-driver --log-opt --mac-address -m --memory --memory-reservation "
-    "--memory-swap --memory-swappiness --mount --name --net --network --network-alias "
-    "--oom-score-adj --pid --pids-limit --platform -p --publish --pull --restart --runtime "
-    "--security-opt --shm-size --stop-signal --stop-timeout --storage-opt --sysctl --tmpfs "
-    "--ulimit -u --user --userns --uts -v --volume --volume-driver --volumes-from -w --workdir "
-    "--kernel-memory --hooks-dir --pod --secret --systemd --tz --authfile --detach-keys".split()
+    [
+        "-a",
+        "--attach",
+        "--add-host",
+        "--annotation",
+        "--blkio-weight",
+        "--cap-add",
+        "--cap-drop",
+        "--cgroup-parent",
+        "--cgroupns",
+        "--cidfile",
+        "--cpu-period",
+        "--cpu-quota",
+        "--cpu-shares",
+        "-c",
+        "--cpus",
+        "--cpuset-cpus",
+        "--cpuset-mems",
+        "--device",
+        "--device-cgroup-rule",
+        "--dns",
+        "--dns-option",
+        "--dns-search",
+        "--domainname",
+        "--entrypoint",
+        "-e",
+        "--env",
+        "--env-file",
+        "--expose",
+        "--gpus",
+        "--group-add",
+        "--health-cmd",
+        "--health-interval",
+        "--health-retries",
+        "--health-timeout",
+        "--health-start-period",
+        "-h",
+        "--hostname",
+        "--ip",
+        "--ip6",
+        "--ipc",
+        "--isolation",
+        "-l",
+        "--label",
+        "--label-file",
+        "--link",
+        "--log-driver",
+        "--log-opt",
+        "--mac-address",
+        "-m",
+        "--memory",
+        "--memory-reservation",
+        "--memory-swap",
+        "--memory-swappiness",
+        "--mount",
+        "--name",
+        "--net",
+        "--network",
+        "--network-alias",
+        "--oom-score-adj",
+        "--pid",
+        "--pids-limit",
+        "--platform",
+        "-p",
+        "--publish",
+        "--pull",
+        "--restart",
+        "--runtime",
+        "--security-opt",
+        "--shm-size",
+        "--stop-signal",
+        "--stop-timeout",
+        "--storage-opt",
+        "--sysctl",
+        "--tmpfs",
+        "--ulimit",
+        "-u",
+        "--user",
+        "--userns",
+        "--uts",
+        "-v",
+        "--volume",
+        "--volume-driver",
+        "--volumes-from",
+        "-w",
+        "--workdir",
+        "--kernel-memory",
+        "--hooks-dir",
+        "--pod",
+        "--secret",
+        "--systemd",
+        "--tz",
+        "--authfile",
+        "--detach-keys",
+    ]
 )
-_REQUIREMENT = re.compile(r"(vllm|sglang)(?:\[[^\]]*\])?\s*(?:(==|===|>=|<=|~=|!=|>|<|@)\s*(\S+))?\Z")
+_REQUIREMENT = re.compile(
+    r"(vllm|sglang)(?:\[[^\]]*\])?\s*(?:(==|===|>=|<=|~=|!=|>|<|@)\s*(\S+))?\Z"
+)
 
 
 class Reader:
@@ -183,7 +328,11 @@ class Reader:
             engine = image_engine(image, command)
             if engine:
                 args = command[1:] if command and command[0].s == "serve" else command
-                line = image.line if image is not None and image.s else (command[0].line if command else 0)
+                line = (
+                    image.line
+                    if image is not None and image.s
+                    else (command[0].line if command else 0)
+                )
                 drafts = [Draft(engine, line, words=args)]
                 for name, value in env.items():
                     drafts[0].set_env(name, value, value.line or line)
@@ -198,9 +347,13 @@ class Reader:
     def _requirements(self, words: list[Text]) -> None:
         texts = [word.s for word in words]
         installs = "install" in texts or ("add" in texts and _base(texts[0]) in ("uv", "poetry"))
-        if not installs or not any(
-            _base(text).startswith(("pip", "uv", "poetry", "conda", "mamba")) for text in texts[:5]
-        ) and not ("-m" in texts and "pip" in texts):
+        if not installs or (
+            not any(
+                _base(text).startswith(("pip", "uv", "poetry", "conda", "mamba"))
+                for text in texts[:5]
+            )
+            and not ("-m" in texts and "pip" in texts)
+        ):
             return
         for word in words:
             match = _REQUIREMENT.match(word.s)
@@ -219,7 +372,9 @@ class Reader:
         if "tee" in [_base(word.s) for word in command.words[:3]]:
             targets += [word for word in command.words[1:] if not word.s.startswith("-")]
         if command.piped_to.split(" ")[:1] == ["tee"] or " tee " in f" {command.piped_to} ":
-            targets += [Text.on(word, 0) for word in command.piped_to.split() if "/" in word or "." in word]
+            targets += [
+                Text.on(word, 0) for word in command.piped_to.split() if "/" in word or "." in word
+            ]
         for body, _ in command.heredocs:
             texts = [word.s for word in command.words]
             if ("kubectl" in head and "-f" in texts) or "kubectl" in command.piped_to:
@@ -294,11 +449,21 @@ def image_engine(image: Text | None, command: list[Text]) -> str | None:
     """Engine whose server is the entry point of an image, or whose flags the command holds."""
     from kvbudget.gate.knowledge import engine_names, strong_fields
 
-    flags = {word.s.split("=", 1)[0].split(".", 1)[0].lstrip("-").replace("-", "_") for word in command if word.s.startswith("--")}
+    flags = {
+        word.s.split("=", 1)[0].split(".", 1)[0].lstrip("-").replace("-", "_")
+        for word in command
+        if word.s.startswith("--")
+    }
     first = command[0].s if command else ""
-    if first and not first.startswith("-") and first != "serve" and (
-        "/" not in first or first.startswith(("/bin", "/usr"))
-    ) and HOLE not in first and not re.match(r"[\w.-]+\Z", first) is None and _base(first) in _PROGRAMS:
+    if (
+        first
+        and not first.startswith("-")
+        and first != "serve"
+        and ("/" not in first or first.startswith(("/bin", "/usr")))
+        and HOLE not in first
+        and re.match(r"[\w.-]+\Z", first) is not None
+        and _base(first) in _PROGRAMS
+    ):
         return None
     name = image.s.lower() if image is not None else ""
     path = name.split("@")[0].rsplit(":", 1)[0] if "/" in name else name.split("@")[0].split(":")[0]
@@ -312,8 +477,32 @@ def image_engine(image: Text | None, command: list[Text]) -> str | None:
 
 
 _PROGRAMS = frozenset(
-    "bash sh zsh sleep tail python python3 cat nvidia-smi ls echo env true ray /bin/bash /bin/sh vllm sglang "
-    "sglang-router pip huggingface-cli hf tini dumb-init".split()
+    [
+        "bash",
+        "sh",
+        "zsh",
+        "sleep",
+        "tail",
+        "python",
+        "python3",
+        "cat",
+        "nvidia-smi",
+        "ls",
+        "echo",
+        "env",
+        "true",
+        "ray",
+        "/bin/bash",
+        "/bin/sh",
+        "vllm",
+        "sglang",
+        "sglang-router",
+        "pip",
+        "huggingface-cli",
+        "hf",
+        "tini",
+        "dumb-init",
+    ]
 )
 
 
@@ -350,7 +539,11 @@ class DockerOptions:
                 if index + 1 < len(words):
                     self.values.append((flag, words[index + 1]))
                 index += 1
-            elif len(flag) > 2 and flag[1] != "-" and flag[:2] in ("-e", "-p", "-v", "-m", "-w", "-u"):
+            elif (
+                len(flag) > 2
+                and flag[1] != "-"
+                and flag[:2] in ("-e", "-p", "-v", "-m", "-w", "-u")
+            ):
                 self.values.append((flag[:2], word.cut(2)))
             elif len(flag) > 2 and flag[1] != "-" and "-" + flag[-1] in _DOCKER_VALUED:
                 if index + 1 < len(words):
@@ -359,7 +552,9 @@ class DockerOptions:
             index += 1
         for flag, value in self.values:
             if flag == "--entrypoint" and value.s:
-                self.entrypoint = [value.cut(m.start(), m.end()) for m in re.finditer(r"\S+", value.s)]
+                self.entrypoint = [
+                    value.cut(m.start(), m.end()) for m in re.finditer(r"\S+", value.s)
+                ]
 
     def apply(self, draft: Draft) -> None:
         """Cards, limits and variables of the container."""
@@ -403,7 +598,12 @@ def env_file(text: Text) -> list[tuple[str, Text]]:
         if not sep or row.s.startswith("#") or not re.fullmatch(r"[A-Za-z_]\w*", name.strip()):
             continue
         value = row.cut(len(name) + 1).strip()
-        if value.s[:1] in "\"'" and value.s[:1] and value.s[-1:] == value.s[:1] and len(value.s) > 1:
+        if (
+            value.s[:1] in "\"'"
+            and value.s[:1]
+            and value.s[-1:] == value.s[:1]
+            and len(value.s) > 1
+        ):
             value = value.cut(1, -1)
         else:
             comment = value.s.find(" #")

@@ -137,9 +137,7 @@ class Settings:
         option, negated, near = self.find(flag)
         if option is None:
             if near:
-                self.ambiguous.append(
-                    Problem(flag, word.line, flag, ", ".join(near), self.file)
-                )
+                self.ambiguous.append(Problem(flag, word.line, flag, ", ".join(near), self.file))
             takes = value is None and following is not None and not _is_flag(following.s)
             return index + (2 if takes else 1)
         return self._take(option, negated, flag, word, value, words, index)

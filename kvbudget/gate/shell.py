@@ -167,7 +167,10 @@ class Script:
         if self.powershell and self._powershell_assignment(tokens, counts):
             return
         head = tokens[0].literal()
-        if head in ("export", "declare", "local", "readonly", "typeset", "set") and not tokens[0].items:
+        if (
+            head in ("export", "declare", "local", "readonly", "typeset", "set")
+            and not tokens[0].items
+        ):
             self._declaration(head, tokens[1:], counts)
             return
         start = 0
@@ -213,7 +216,11 @@ class Script:
 
     def _keywords(self, tokens: list[Token]) -> list[Token]:
         while tokens:
-            word = tokens[0].literal() if not any(p.quoted or p.expansion for p in tokens[0].parts) else ""
+            word = (
+                tokens[0].literal()
+                if not any(p.quoted or p.expansion for p in tokens[0].parts)
+                else ""
+            )
             if word in _OPENERS:
                 self.depth += 1
                 if word in ("for", "select"):
@@ -256,7 +263,7 @@ class Script:
     def _declaration(self, head: str, tokens: list[Token], counts: bool) -> None:
         if head == "set":
             flags = [token.literal() for token in tokens]
-            if "-a" in flags or "allexport" in flags and "-o" in flags:
+            if "-a" in flags or ("allexport" in flags and "-o" in flags):
                 self.scope.export_all = True
             elif "+a" in flags:
                 self.scope.export_all = False

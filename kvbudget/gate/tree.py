@@ -23,7 +23,8 @@ _NAMES = re.compile(
     r"|(GNU)?[Mm]akefile\Z|\.?[Jj]ustfile\Z|serving\.properties\Z|.*\.nomad|\.env"
 )
 _ENGINE = re.compile(
-    rb"vllm|sglang|gpu[-_]memory[-_]utilization|mem[-_]fraction[-_]static|gpuMemoryUtilization", re.I
+    rb"vllm|sglang|gpu[-_]memory[-_]utilization|mem[-_]fraction[-_]static|gpuMemoryUtilization",
+    re.I,
 )
 _MARK = re.compile(rb"kvbudget:\s*ignore|kvbudget\.dev/ignore")
 
@@ -56,7 +57,9 @@ class Tree:
             data = found.absolute.read_bytes()
         except OSError as exc:
             if found.named:
-                raise InputError(f"cannot read {found.path}: {exc.strerror}", "name readable files") from exc
+                raise InputError(
+                    f"cannot read {found.path}: {exc.strerror}", "name readable files"
+                ) from exc
             return None, f"{found.path}: {exc.strerror}"
         if not found.named and not _ENGINE.search(data) and not _MARK.search(data):
             return None, None

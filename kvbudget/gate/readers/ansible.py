@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from kvbudget.gate.find import Context
 
 _USE = re.compile(r"\{\{\s*(.*?)\s*\}\}", re.S)
-_DEFAULT = re.compile(r"([A-Za-z_]\w*)\s*\|\s*default\(\s*(?:'([^']*)'|\"([^\"]*)\"|([\w.]+))\s*(?:,\s*\w+\s*)?\)")
+_DEFAULT = re.compile(
+    r"([A-Za-z_]\w*)\s*\|\s*default\(\s*(?:'([^']*)'|\"([^\"]*)\"|([\w.]+))\s*(?:,\s*\w+\s*)?\)"
+)
 _PLAIN = re.compile(r"([A-Za-z_]\w*)(?:\s*\|\s*(?:string|int|float|quote|trim|lower|upper))*")
 _BLOCKS = ("tasks", "pre_tasks", "post_tasks", "handlers", "block", "rescue", "always")
 _CONTAINER = re.compile(r"(?:.*\.)?(docker_container|podman_container)\Z")
@@ -67,7 +69,9 @@ def _defaults(context: Context) -> dict[str, str]:
     if "tasks" in parts or "handlers" in parts:
         at = max(i for i, part in enumerate(parts) if part in ("tasks", "handlers"))
         role = "/".join(parts[:at])
-        places = [f"{role}/{kind}/main.{ext}" for kind in ("defaults", "vars") for ext in ("yml", "yaml")]
+        places = [
+            f"{role}/{kind}/main.{ext}" for kind in ("defaults", "vars") for ext in ("yml", "yaml")
+        ]
     here = "/".join(parts[:-1])
     places += [f"{here}/group_vars/all.yml", f"{here}/group_vars/all.yaml"]
     for place in places:
@@ -122,9 +126,13 @@ def _container(context: Context, node: Node, variables: dict[str, str]) -> None:
     else:
         words = split_string(_text(command.text, variables))
     entry = node.get("entrypoint")
-    entry_words = [_text(word, variables) for word in words_of(entry)] or split_string(_text(entry.text, variables))
+    entry_words = [_text(word, variables) for word in words_of(entry)] or split_string(
+        _text(entry.text, variables)
+    )
     reader = context.reader()
-    drafts = reader.image_command(image if image.s else None, entry_words or None, words, dict(env.values))
+    drafts = reader.image_command(
+        image if image.s else None, entry_words or None, words, dict(env.values)
+    )
     context.absorb(reader)
     for draft in drafts:
         finish_env(draft, env)

@@ -24,7 +24,9 @@ def read_actions(context: Context, doc: Node) -> None:
     for event in ("workflow_dispatch", "workflow_call"):
         for name, _, spec in doc.get("on", event, "inputs").pairs():
             if spec.has("default"):
-                known[f"inputs.{name}"] = known[f"github.event.inputs.{name}"] = spec.get("default").s
+                known[f"inputs.{name}"] = known[f"github.event.inputs.{name}"] = spec.get(
+                    "default"
+                ).s
     top = _env(doc.get("env"), None, known)
     for _, _, job in doc.get("jobs").pairs():
         local = dict(known)
@@ -32,7 +34,12 @@ def read_actions(context: Context, doc: Node) -> None:
         includes = matrix.get("include").elements()
         for name, _, options in matrix.pairs():
             values = options.elements()
-            if name not in ("include", "exclude") and len(values) == 1 and values[0].is_scalar and not includes:
+            if (
+                name not in ("include", "exclude")
+                and len(values) == 1
+                and values[0].is_scalar
+                and not includes
+            ):
                 local[f"matrix.{name}"] = values[0].s
         if len(includes) == 1 and len(matrix.keys()) == 1:
             for name, _, value in includes[0].pairs():
@@ -54,7 +61,10 @@ def read_actions(context: Context, doc: Node) -> None:
             shell = step.get("shell").s
             try:
                 drafts = reader.script(
-                    _substitute(run, local, env), scope, depth=1, powershell=shell in ("pwsh", "powershell")
+                    _substitute(run, local, env),
+                    scope,
+                    depth=1,
+                    powershell=shell in ("pwsh", "powershell"),
                 )
             except UnclosedQuote:
                 continue

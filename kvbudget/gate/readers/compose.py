@@ -23,7 +23,8 @@ def is_compose(doc: Node) -> bool:
     """A map `services` whose values are containers."""
     services = doc.get("services")
     return services.is_map and any(
-        value.is_map and any(value.has(key) for key in ("image", "command", "build", "entrypoint", "extends"))
+        value.is_map
+        and any(value.has(key) for key in ("image", "command", "build", "entrypoint", "extends"))
         for _, _, value in services.pairs()
     )
 

@@ -104,7 +104,13 @@ def read_llama_swap(context: Context, doc: Node) -> None:
             own[key] = value.text
         command = _macros(model.get("cmd").text, own)
         rows = [row for row in command.split_lines() if not row.s.lstrip().startswith("#")]
-        flat = Text.join([row.cut(0, len(row.s.rstrip()) - 1) if row.s.rstrip().endswith("\\") else row for row in rows], " ")
+        flat = Text.join(
+            [
+                row.cut(0, len(row.s.rstrip()) - 1) if row.s.rstrip().endswith("\\") else row
+                for row in rows
+            ],
+            " ",
+        )
         env = read_env(model.get("env"))
         scope = Scope()
         for key, value in env.values.items():
@@ -213,8 +219,10 @@ def _triton_cards(context: Context) -> list[str]:
 # ---- SkyPilot --------------------------------------------------------------------------------
 def is_skypilot(doc: Node) -> bool:
     """A task with `run` and resources or envs."""
-    return doc.get("run").is_scalar and bool(doc.get("run").s) and (
-        doc.has("resources") or doc.has("envs") or doc.has("setup")
+    return (
+        doc.get("run").is_scalar
+        and bool(doc.get("run").s)
+        and (doc.has("resources") or doc.has("envs") or doc.has("setup"))
     )
 
 
@@ -283,7 +291,11 @@ def read_srt(context: Context, doc: Node) -> None:
     backend = doc.get("backend") if doc.get("backend").is_map else doc
     resources = doc.get("resources")
     for name in engine_names():
-        config = backend.get(f"{name}_config") if backend.has(f"{name}_config") else doc.get(f"{name}_config")
+        config = (
+            backend.get(f"{name}_config")
+            if backend.has(f"{name}_config")
+            else doc.get(f"{name}_config")
+        )
         known = engine(name)
         for pool, line, settings in config.pairs():
             if not settings.is_map:
@@ -294,7 +306,11 @@ def read_srt(context: Context, doc: Node) -> None:
                 if field is None:
                     continue
                 item = value.value()
-                if isinstance(item, str) and re.search(r"\{\w+\}", item) and not item.lstrip().startswith('{"'):
+                if (
+                    isinstance(item, str)
+                    and re.search(r"\{\w+\}", item)
+                    and not item.lstrip().startswith('{"')
+                ):
                     item = HOLE
                 draft.given.append(Given(field, item, key_line, key))
             env = read_env(backend.get(f"{pool}_environment"))
@@ -302,9 +318,15 @@ def read_srt(context: Context, doc: Node) -> None:
                 draft.set_env(key, value_text, env.lines[key])
             draft.model_hint = doc.get("model", "path").text
             container = doc.get("model", "container").text
-            if container.s and ("/" in container.s or ":" in container.s) and not container.s.endswith(".sqsh"):
+            if (
+                container.s
+                and ("/" in container.s or ":" in container.s)
+                and not container.s.endswith(".sqsh")
+            ):
                 draft.image, draft.image_line = container, container.line
-            draft.host.gpu_type = card(resources.get("gpu_type").s) if resources.get("gpu_type").s else None
+            draft.host.gpu_type = (
+                card(resources.get("gpu_type").s) if resources.get("gpu_type").s else None
+            )
             count = resources.get("gpus_per_node").s
             draft.host.gpus = int(count) if count.isdigit() else None
             nodes = resources.get(f"{pool}_nodes").s or resources.get("agg_nodes").s

@@ -116,7 +116,11 @@ def _instructions(text: Text, escape: str) -> list[tuple[str, int, Text]]:
         if not row.s.strip() or row.s.lstrip().startswith("#"):
             continue
         parts: list[Text] = []
-        heredocs = re.findall(r"<<-?\s*['\"]?(\w+)['\"]?", row.s) if re.match(r"\s*(RUN|COPY)\b", row.s, re.I) else []
+        heredocs = (
+            re.findall(r"<<-?\s*['\"]?(\w+)['\"]?", row.s)
+            if re.match(r"\s*(RUN|COPY)\b", row.s, re.I)
+            else []
+        )
         while True:
             stripped = row.s.rstrip()
             if stripped.endswith(escape):
@@ -144,7 +148,13 @@ def _instructions(text: Text, escape: str) -> list[tuple[str, int, Text]]:
         whole = Text.join(parts, " ")
         match = _INSTRUCTION.match(whole.s)
         if match:
-            out.append((match.group(1).upper(), whole.lines[match.start(1)], whole.cut(match.end()).strip()))
+            out.append(
+                (
+                    match.group(1).upper(),
+                    whole.lines[match.start(1)],
+                    whole.cut(match.end()).strip(),
+                )
+            )
     return out
 
 

@@ -163,13 +163,7 @@ def _helm(context: Context, block: Block) -> None:
     for item in block.attr("values").elements():
         if item.is_map:
             values.read(context, item)
-        elif item.text.s.strip() and item.text.known:
-            try:
-                for doc in documents(item.text):
-                    values.read(context, doc)
-            except Malformed:
-                continue
-        elif item.text.s.strip():
+        elif (item.text.s.strip() and item.text.known) or item.text.s.strip():
             try:
                 for doc in documents(item.text):
                     values.read(context, doc)

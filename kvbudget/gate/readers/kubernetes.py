@@ -98,7 +98,9 @@ def _names(said: str, key: str) -> bool:
 
 
 def _config_map(context: Context, obj: Node, objects: list[Node]) -> None:
-    workspaces = [item for item in objects if item.get("kind").s in ("Workspace", "InferenceSet", "RAGEngine")]
+    workspaces = [
+        item for item in objects if item.get("kind").s in ("Workspace", "InferenceSet", "RAGEngine")
+    ]
     name = obj.get("metadata", "name").s
     used = next((w for w in workspaces if _inference(w).get("config").s == name), EMPTY)
     pods_here = [item for item in objects if item.get("kind").s not in ("ConfigMap", "")]
@@ -114,7 +116,9 @@ def _config_map(context: Context, obj: Node, objects: list[Node]) -> None:
             except UnclosedQuote:
                 continue
             context.absorb(reader)
-        elif key.endswith((".yaml", ".yml")) and ("llama" in key or "swap" in key or "config" in key):
+        elif key.endswith((".yaml", ".yml")) and (
+            "llama" in key or "swap" in key or "config" in key
+        ):
             from kvbudget.gate.readers import manifests
 
             try:
@@ -217,7 +221,9 @@ def _llm_service(context: Context, obj: Node, objects: list[Node]) -> None:
             for draft in drafts:
                 if extra is not None:
                     draft.words = [*draft.words, *pods.split_string(extra)]
-                    if not container.has("image") and draft.line not in (w.line for w in draft.words[:1]):
+                    if not container.has("image") and draft.line not in (
+                        w.line for w in draft.words[:1]
+                    ):
                         draft.line = env.lines["VLLM_ADDITIONAL_ARGS"]
                 _parallelism(draft, pool.get("parallelism"))
                 draft.model_hint = spec.get("model", "uri").text
@@ -280,7 +286,9 @@ def _dynamo(context: Context, obj: Node, objects: list[Node]) -> None:
                 host = draft.host
                 host.shm_provided = True
                 limits = service.get("resources", "limits")
-                count = next((limits.get(k).s for k in ("gpu", "nvidia.com/gpu") if limits.has(k)), "")
+                count = next(
+                    (limits.get(k).s for k in ("gpu", "nvidia.com/gpu") if limits.has(k)), ""
+                )
                 if count.isdigit() and host.gpus is None:
                     host.gpus = int(count)
                 if limits.has("memory") and host.memory_limit is None:
@@ -304,7 +312,11 @@ def _release(context: Context, obj: Node, objects: list[Node]) -> None:
     spec = obj.get("spec")
     if spec.get("values").is_map:
         values.read(context, spec.get("values"))
-    sources = [spec.get("source"), *spec.get("sources").elements(), spec.get("template", "spec", "source")]
+    sources = [
+        spec.get("source"),
+        *spec.get("sources").elements(),
+        spec.get("template", "spec", "source"),
+    ]
     for source in sources:
         helm = source.get("helm")
         if helm.get("valuesObject").is_map:
@@ -334,7 +346,9 @@ def _kustomization(context: Context, obj: Node, objects: list[Node]) -> None:
     del objects
     entries = [*obj.get("patches").elements(), *obj.get("patchesJson6902").elements()]
     texts = [entry.get("patch").text for entry in entries]
-    texts += [entry.text for entry in obj.get("patchesStrategicMerge").elements() if "\n" in entry.s]
+    texts += [
+        entry.text for entry in obj.get("patchesStrategicMerge").elements() if "\n" in entry.s
+    ]
     for text in texts:
         if not text.s.strip():
             continue

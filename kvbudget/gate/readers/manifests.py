@@ -57,8 +57,10 @@ def read_documents(
 
 
 def _is_object(doc: Node) -> bool:
-    return doc.is_map and doc.get("kind").is_scalar and (
-        bool(doc.get("apiVersion").s) or doc.get("kind").s in ("Kustomization", "List")
+    return (
+        doc.is_map
+        and doc.get("kind").is_scalar
+        and (bool(doc.get("apiVersion").s) or doc.get("kind").s in ("Kustomization", "List"))
     )
 
 
@@ -67,7 +69,9 @@ def _map(context: Context, doc: Node, *, embedded: bool, json: bool) -> None:
 
     if compose.is_compose(doc):
         compose.read(context, doc)
-    elif doc.get("jobs").is_map and any(v.get("steps").is_list or v.has("uses") for _, _, v in doc.get("jobs").pairs()):
+    elif doc.get("jobs").is_map and any(
+        v.get("steps").is_list or v.has("uses") for _, _, v in doc.get("jobs").pairs()
+    ):
         ci.read_actions(context, doc)
     elif ecs.containers(doc) is not EMPTY:
         ecs.read(context, doc)
@@ -85,9 +89,9 @@ def _map(context: Context, doc: Node, *, embedded: bool, json: bool) -> None:
         kubernetes._kustomization(context, doc, [])
     elif configs.is_triton(context, json=json):
         configs.read_triton(context, doc)
-    elif configs.read_engine_config(context, doc):
-        return
-    elif doc.has("models") and configs.read_gpustack(context, doc.get("models")):
+    elif configs.read_engine_config(context, doc) or (
+        doc.has("models") and configs.read_gpustack(context, doc.get("models"))
+    ):
         return
     elif not embedded:
         if ci.read_gitlab(context, doc):

@@ -114,7 +114,11 @@ def selector_card(pod: Node) -> str | None:
     for term in required.get("nodeSelectorTerms").elements():
         for rule in term.get("matchExpressions").elements():
             options = rule.get("values").elements()
-            if rule.get("key").s in _LABELS and rule.get("operator").s == "In" and len(options) == 1:
+            if (
+                rule.get("key").s in _LABELS
+                and rule.get("operator").s == "In"
+                and len(options) == 1
+            ):
                 return card(options[0].s)
     return None
 
@@ -171,7 +175,7 @@ def pod_drafts(
         drafts = container_drafts(context, container, pod, containers, base)
         for draft in drafts:
             draft.host.share_unit = draft.host.share_unit or f"{context.path}#pod{pod.line}"
-            for hidden in (extra or {}):
+            for hidden in extra or {}:
                 if hidden in draft.env and draft.env[hidden].line == pod.line:
                     del draft.env[hidden]
         out += drafts
@@ -193,7 +197,9 @@ def container_drafts(
     )
     context.absorb(reader)
     for draft in drafts:
-        if not image.s and draft.line == 0 or (not image.s and not command and args and draft.line == args[0].line):
+        if (not image.s and draft.line == 0) or (
+            not image.s and not command and args and draft.line == args[0].line
+        ):
             draft.line = container.key_line("args") or draft.line
         finish_env(draft, env)
         host_of(draft.host, container, pod, siblings)
@@ -262,7 +268,11 @@ def image_text(node: Node) -> Text:
         parts = [registry, Text.on("/", registry.line), repository]
     tag = node.get("tag").text
     if tag.s:
-        parts += [Text.on(":", tag.line), tag] if not tag.s.startswith("sha256:") else [Text.on("@", tag.line), tag]
+        parts += (
+            [Text.on(":", tag.line), tag]
+            if not tag.s.startswith("sha256:")
+            else [Text.on("@", tag.line), tag]
+        )
     digest = node.get("digest").text
     if digest.s:
         parts += [Text.on("@", digest.line), digest]

@@ -135,7 +135,9 @@ class _Visitor:
             if isinstance(node, ast.ImportFrom):
                 self.imports[name] = f"{node.module or ''}.{alias.name}"
             else:
-                self.imports[alias.asname or alias.name.split(".")[0]] = alias.name if alias.asname else alias.name.split(".")[0]
+                self.imports[alias.asname or alias.name.split(".")[0]] = (
+                    alias.name if alias.asname else alias.name.split(".")[0]
+                )
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         scope: dict[str, Any] = {}
@@ -218,7 +220,9 @@ class _Visitor:
             return self._sequence(node)
         if isinstance(node, ast.JoinedStr):
             parts = [
-                str(part.value) if isinstance(part, ast.Constant) else _string(self.value(getattr(part, "value", part)))
+                str(part.value)
+                if isinstance(part, ast.Constant)
+                else _string(self.value(getattr(part, "value", part)))
                 for part in node.values
             ]
             return "".join(parts)
@@ -348,11 +352,17 @@ class _Visitor:
     def _call(self, node: ast.Call) -> None:
         name = _dotted(node.func)
         last = name.rsplit(".", 1)[-1]
-        if last in ("append", "extend", "update", "setdefault") and isinstance(node.func, ast.Attribute):
+        if last in ("append", "extend", "update", "setdefault") and isinstance(
+            node.func, ast.Attribute
+        ):
             self._mutate(node, last)
         engine_name = _CALLS.get(last) or self._aliased(name)
         if engine_name and self._is_engine(name, last, engine_name, node):
-            self._engine(node, engine_name, "LLMConfig" if "LLMConfig" in self.imports.get(name, name) else last)
+            self._engine(
+                node,
+                engine_name,
+                "LLMConfig" if "LLMConfig" in self.imports.get(name, name) else last,
+            )
             return
         if last in _RUNNERS and node.args:
             self._runner(node)
@@ -372,14 +382,26 @@ class _Visitor:
         if last in ("Engine", "Runtime", "LLM") and origin:
             return False
         words = {keyword.arg for keyword in node.keywords}
-        strong = {"gpu_memory_utilization", "tensor_parallel_size", "max_model_len", "mem_fraction_static", "engine_kwargs"}
-        return last in ("AsyncEngineArgs", "EngineArgs", "ServerArgs", "LLMConfig", "LLM") and bool(words & strong) and engine_name != ""
+        strong = {
+            "gpu_memory_utilization",
+            "tensor_parallel_size",
+            "max_model_len",
+            "mem_fraction_static",
+            "engine_kwargs",
+        }
+        return (
+            last in ("AsyncEngineArgs", "EngineArgs", "ServerArgs", "LLMConfig", "LLM")
+            and bool(words & strong)
+            and engine_name != ""
+        )
 
     def _engine(self, node: ast.Call, engine_name: str, last: str) -> None:
         keywords = _Map()
         self._keywords(node, keywords)
         callee = node.func
-        line = self.rows[min((getattr(callee, "end_lineno", None) or callee.lineno) - 1, len(self.rows) - 1)]
+        line = self.rows[
+            min((getattr(callee, "end_lineno", None) or callee.lineno) - 1, len(self.rows) - 1)
+        ]
         draft = Draft(engine_name, line, python_call=True)
         for name, text in self.env.items():
             draft.set_env(name, text, text.line or line)
@@ -394,7 +416,9 @@ class _Visitor:
         self.drafts.append(draft)
 
     def _given(self, draft: Draft, name: str, value: Any, line: int, spelled: str) -> None:  # noqa: ANN401
-        option = engine(draft.engine).options.get(name) or engine(draft.engine).spelled.get("--" + name.replace("_", "-"))
+        option = engine(draft.engine).options.get(name) or engine(draft.engine).spelled.get(
+            "--" + name.replace("_", "-")
+        )
         if option is None:
             return
         plain = _plain(value)
@@ -416,7 +440,9 @@ class _Visitor:
         if isinstance(kind, str):
             draft.host.gpu_type = card(kind)
         runtime = keywords.items.get("runtime_env", (None, 0))[0]
-        variables = runtime.items.get("env_vars", (None, 0))[0] if isinstance(runtime, _Map) else None
+        variables = (
+            runtime.items.get("env_vars", (None, 0))[0] if isinstance(runtime, _Map) else None
+        )
         if isinstance(variables, _Map):
             for name, (value, line) in variables.items.items():
                 draft.set_env(name, Text.on(_string(value), line), line)
@@ -454,7 +480,9 @@ class _Visitor:
 
     def _list(self, node: ast.List) -> None:
         held = self._sequence(node)
-        if not any(isinstance(item, str) and ("vllm" in item or "sglang" in item) for item, _ in held.items):
+        if not any(
+            isinstance(item, str) and ("vllm" in item or "sglang" in item) for item, _ in held.items
+        ):
             return
         self._argv(held, {}, node)
 
@@ -493,7 +521,11 @@ class _Visitor:
         if isinstance(value, str) and ("vllm" in value or "sglang" in value):
             start, end = self._span(first)
             raw = self.text.cut(start, end)
-            text = align(value, raw.s, raw.lines) if isinstance(first, (ast.Constant, ast.JoinedStr)) else Text.on(value, self.line(first))
+            text = (
+                align(value, raw.s, raw.lines)
+                if isinstance(first, (ast.Constant, ast.JoinedStr))
+                else Text.on(value, self.line(first))
+            )
             from kvbudget.gate.program import _inherit
 
             reader = self.context.reader()

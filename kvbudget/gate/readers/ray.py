@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 def is_ray(doc: Node) -> bool:
     """Something below carries `engine_kwargs` or `model_loading_config`."""
     try:
-        return any(node.has("engine_kwargs") or node.has("model_loading_config") for node in doc.walk() if node.is_map)
+        return any(
+            node.has("engine_kwargs") or node.has("model_loading_config")
+            for node in doc.walk()
+            if node.is_map
+        )
     except Malformed:
         return False
 
@@ -50,7 +54,9 @@ def draft(context: Context, node: Node) -> None:
     if source.is_map:
         source = source.get("bucket_uri")
     made.model_hint = source.text or loading.get("model_id").text
-    made.host.gpu_type = card(node.get("accelerator_type").s) if node.get("accelerator_type").s else None
+    made.host.gpu_type = (
+        card(node.get("accelerator_type").s) if node.get("accelerator_type").s else None
+    )
     env = read_env(node.get("runtime_env", "env_vars"))
     for name, value in env.values.items():
         made.set_env(name, value, env.lines[name])

@@ -49,7 +49,11 @@ def read_markdown(context: Context) -> None:
     for row in rows:
         fence = re.match(r"\s*```+\s*(\w*)", row.s)
         if fence and block is None:
-            block = [] if fence.group(1).lower() in ("", "sh", "bash", "shell", "console", "zsh") else None
+            block = (
+                []
+                if fence.group(1).lower() in ("", "sh", "bash", "shell", "console", "zsh")
+                else None
+            )
             if block is None:
                 block = [Text.on("#", row.line)]
         elif fence:
@@ -102,7 +106,14 @@ def _apply_slurm(draft: Draft, directives: dict[str, str]) -> None:
             bits = [bit for bit in part.split(":") if bit != "gpu"]
             if name == "gres" and not part.startswith("gpu"):
                 continue
-            count = next((int(re.sub(r"\(.*", "", bit)) for bit in bits if re.sub(r"\(.*", "", bit).isdigit()), None)
+            count = next(
+                (
+                    int(re.sub(r"\(.*", "", bit))
+                    for bit in bits
+                    if re.sub(r"\(.*", "", bit).isdigit()
+                ),
+                None,
+            )
             kind = next((bit for bit in bits if not bit[:1].isdigit()), None)
             if host.gpus is None:
                 host.gpus = count if count is not None else (1 if name == "gres" else None)
@@ -226,7 +237,12 @@ def read_just(context: Context) -> None:
             return
         known = {**variables, **parameters}
         body = Text.join(
-            [row.sub(_JUST_USE, lambda m: "{{" if m.group(1) is None else _just(m.group(1), known)) for row in recipe],
+            [
+                row.sub(
+                    _JUST_USE, lambda m: "{{" if m.group(1) is None else _just(m.group(1), known)
+                )
+                for row in recipe
+            ],
             "\n",
         )
         scope = Scope(outside=dict(context.outside))
@@ -257,7 +273,9 @@ def read_just(context: Context) -> None:
         head = _JUST_HEAD.match(row.s)
         parameters = {}
         if head:
-            for match in re.finditer(r"[*+$]?([A-Za-z_][\w-]*)(?:\s*=\s*('[^']*'|\"[^\"]*\"|\S+))?", head.group(2)):
+            for match in re.finditer(
+                r"[*+$]?([A-Za-z_][\w-]*)(?:\s*=\s*('[^']*'|\"[^\"]*\"|\S+))?", head.group(2)
+            ):
                 default = match.group(2)
                 parameters[match.group(1)] = HOLE if default is None else _just(default, variables)
     flush()

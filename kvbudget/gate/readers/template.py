@@ -12,10 +12,15 @@ from kvbudget.gate.source import HOLE, Text
 if TYPE_CHECKING:
     from kvbudget.gate.find import Context
 
-_ACTION = re.compile(r"\{\{-?\s*(/\*.*?\*/|(?:\"(?:[^\"\\]|\\.)*\"|`[^`]*`|[^\"`}]|\}(?!\}))*?)\s*-?\}\}|\{%-?.*?-?%\}", re.S)
+_ACTION = re.compile(
+    r"\{\{-?\s*(/\*.*?\*/|(?:\"(?:[^\"\\]|\\.)*\"|`[^`]*`|[^\"`}]|\}(?!\}))*?)\s*-?\}\}|\{%-?.*?-?%\}",
+    re.S,
+)
 _TOKEN = re.compile(r"\"((?:[^\"\\]|\\.)*)\"|`([^`]*)`|(\()|(\))|(\|)|(:?=)|([^\s()|\"`]+)")
 _OPENS = ("if", "range", "with", "define", "block")
-_OBJECT = re.compile(r"^\s*(kind|containers|image|apiVersion|spec)\s*:|vllm serve|launch_server|entrypoints", re.M)
+_OBJECT = re.compile(
+    r"^\s*(kind|containers|image|apiVersion|spec)\s*:|vllm serve|launch_server|entrypoints", re.M
+)
 MISSING = object()
 MAX_INCLUDE = 12
 
@@ -36,7 +41,11 @@ class Chart:
         chart = _yaml(context, f"{prefix}Chart.yaml") or {}
         if isinstance(chart, dict):
             self.version = str(chart.get("appVersion")) if chart.get("appVersion") else None
-        names = [found.path for found in context.tree.files if found.path.startswith(f"{prefix}templates/")]
+        names = [
+            found.path
+            for found in context.tree.files
+            if found.path.startswith(f"{prefix}templates/")
+        ]
         for name in {*names, f"{prefix}templates/_helpers.tpl"}:
             text = context.tree.read(name)
             if text is not None and "define" in text.s:
@@ -74,7 +83,8 @@ def chart_root(context: Context) -> str | None:
 def in_chart(context: Context) -> bool:
     """True for a file under a chart's templates/."""
     return "templates" in PurePosixPath(context.path).parts and (
-        "{{" in context.text.s and re.search(r"\.Values|\.Release|include\s", context.text.s) is not None
+        "{{" in context.text.s
+        and re.search(r"\.Values|\.Release|include\s", context.text.s) is not None
     )
 
 
@@ -155,7 +165,9 @@ class Renderer:
         spans = list(_ACTION.finditer(text.s))
         return self._span(text, spans, 0, len(spans), 0, len(text.s))
 
-    def _span(self, text: Text, spans: list[re.Match[str]], first: int, last: int, start: int, end: int) -> Text:
+    def _span(
+        self, text: Text, spans: list[re.Match[str]], first: int, last: int, start: int, end: int
+    ) -> Text:
         parts: list[Text] = []
         at = start
         index = first
@@ -200,7 +212,14 @@ class Renderer:
         return last, branches
 
     def _branch(
-        self, text: Text, spans: list[re.Match[str]], word: str, body: str, index: int, close: int, branches: list[int]
+        self,
+        text: Text,
+        spans: list[re.Match[str]],
+        word: str,
+        body: str,
+        index: int,
+        close: int,
+        branches: list[int],
     ) -> Text:
         if word == "define":
             return Text("", [])
@@ -224,15 +243,24 @@ class Renderer:
                 return self._range(text, spans, value, condition, head, tail, start, stop)
             if value is MISSING or (isinstance(value, str) and HOLE in value):
                 if _OBJECT.search(text.s[start:stop]):
-                    return self._with(text, spans, head, tail, start, stop, MISSING if word == "with" else None)
+                    return self._with(
+                        text, spans, head, tail, start, stop, MISSING if word == "with" else None
+                    )
                 return Text("", [])
-            if known and _truth(value) or (value is not None and _truth(value)):
+            if (known and _truth(value)) or (value is not None and _truth(value)):
                 dot = value if word == "with" else None
                 return self._with(text, spans, head, tail, start, stop, dot)
         return Text("", [])
 
     def _with(
-        self, text: Text, spans: list[re.Match[str]], head: int, tail: int, start: int, stop: int, dot: Any  # noqa: ANN401
+        self,
+        text: Text,
+        spans: list[re.Match[str]],
+        head: int,
+        tail: int,
+        start: int,
+        stop: int,
+        dot: Any,  # noqa: ANN401
     ) -> Text:
         if dot is None:
             return self._span(text, spans, head + 1, tail, start, stop)
@@ -242,8 +270,15 @@ class Renderer:
         return out
 
     def _range(
-        self, text: Text, spans: list[re.Match[str]], value: Any, condition: str,  # noqa: ANN401
-        head: int, tail: int, start: int, stop: int,
+        self,
+        text: Text,
+        spans: list[re.Match[str]],
+        value: Any,
+        condition: str,  # noqa: ANN401
+        head: int,
+        tail: int,
+        start: int,
+        stop: int,
     ) -> Text:
         names = re.match(r"\$(\w+)\s*(?:,\s*\$(\w+))?\s*:=\s*(.*)", condition, re.S)
         if names:
@@ -259,7 +294,9 @@ class Renderer:
                 self.variables[names.group(1)], self.variables[names.group(2)] = key, item
             elif names:
                 self.variables[names.group(1)] = item
-            out.append(self._with(text, spans, head, tail, start, stop, item if item is not None else ""))
+            out.append(
+                self._with(text, spans, head, tail, start, stop, item if item is not None else "")
+            )
         return Text.join(out)
 
     # ---- expressions ----
@@ -307,7 +344,11 @@ class Renderer:
                     raise IndexError
             elif token.group(7):
                 word = token.group(7)
-                if first and re.fullmatch(r"[A-Za-z]\w*", word) and word not in ("true", "false", "nil"):
+                if (
+                    first
+                    and re.fullmatch(r"[A-Za-z]\w*", word)
+                    and word not in ("true", "false", "nil")
+                ):
                     name = word
                 else:
                     terms.append(self._term(word))
@@ -396,7 +437,11 @@ class Renderer:
         out = self.render(body).s
         self.dots = held
         self.depth -= 1
-        return re.sub(r"\n[ \t]*(?=\n)", "", out).strip("\n").strip() if "\n" not in out.strip() else _squeeze(out)
+        return (
+            re.sub(r"\n[ \t]*(?=\n)", "", out).strip("\n").strip()
+            if "\n" not in out.strip()
+            else _squeeze(out)
+        )
 
 
 def _squeeze(text: str) -> str:
@@ -442,7 +487,12 @@ def _logic(name: str, args: list[Any]) -> Any:  # noqa: ANN401
     if name == "ne":
         return args[0] != args[1]
     try:
-        return {"gt": args[0] > args[1], "ge": args[0] >= args[1], "lt": args[0] < args[1], "le": args[0] <= args[1]}[name]
+        return {
+            "gt": args[0] > args[1],
+            "ge": args[0] >= args[1],
+            "lt": args[0] < args[1],
+            "le": args[0] <= args[1],
+        }[name]
     except TypeError:
         return MISSING
 
@@ -487,7 +537,9 @@ def _plain_function(name: str, args: list[Any]) -> Any:  # noqa: ANN401
         for number in numbers[1:]:
             if name == "div" and number == 0:
                 return MISSING
-            out = {"mul": out * number, "add": out + number, "sub": out - number}.get(name, out // (number or 1))
+            out = {"mul": out * number, "add": out + number, "sub": out - number}.get(
+                name, out // (number or 1)
+            )
         return int(out) if out == int(out) else out
     if name == "ternary" and len(args) == 3:
         return args[0] if _truth(args[2]) else args[1]

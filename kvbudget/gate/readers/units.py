@@ -94,7 +94,10 @@ def _expand(value: Text, env: Env) -> Text:
 
 def _service(context: Context, rows: list[tuple[str, str, Text]], env: Env) -> None:
     reader = context.reader()
-    limit = next((value for s, key, value in rows if s == "Service" and key in ("MemoryMax", "MemoryLimit")), None)
+    limit = next(
+        (value for s, key, value in rows if s == "Service" and key in ("MemoryMax", "MemoryLimit")),
+        None,
+    )
     for section, key, value in rows:
         if section != "Service" or key != "ExecStart" or not value.s:
             continue
@@ -131,7 +134,9 @@ def _quadlet(context: Context, rows: list[tuple[str, str, Text]], env: Env) -> N
 def _quadlet_host(draft: Draft, values: dict[str, list[Text]], context: Context) -> None:
     host = draft.host
     for row in values.get("PodmanArgs", []):
-        DockerOptions([*split_string(row), Text.on("image", row.line)], {}, context.reader().source).apply(draft)
+        DockerOptions(
+            [*split_string(row), Text.on("image", row.line)], {}, context.reader().source
+        ).apply(draft)
     for row in values.get("AddDevice", []):
         if "nvidia.com/gpu=" in row.s:
             add_cdi(row.s, draft)

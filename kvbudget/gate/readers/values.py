@@ -34,7 +34,9 @@ def _visit(context: Context, node: Node, root: Node, depth: int) -> None:
             if not off(spec):
                 _production_stack(context, spec)
         return
-    if node.get("modelArtifacts").is_map and (node.get("decode").is_map or node.get("prefill").is_map):
+    if node.get("modelArtifacts").is_map and (
+        node.get("decode").is_map or node.get("prefill").is_map
+    ):
         _llm_d(context, node)
         return
     if node.is_map and node.has("kind") and node.has("apiVersion"):
@@ -98,7 +100,9 @@ def _production_stack(context: Context, spec: Node) -> None:
         draft.lmcache = True
         size = cache.get("cpuOffloadingBufferSize").text
         if size.s:
-            draft.set_env("LMCACHE_MAX_LOCAL_CPU_SIZE", size, cache.key_line("cpuOffloadingBufferSize"))
+            draft.set_env(
+                "LMCACHE_MAX_LOCAL_CPU_SIZE", size, cache.key_line("cpuOffloadingBufferSize")
+            )
     host = draft.host
     count = spec.get("requestGPU").s
     host.gpus = int(count) if count.isdigit() else None
@@ -148,14 +152,17 @@ def _llm_d(context: Context, node: Node) -> None:
             for draft in drafts:
                 _parallel(draft, parallel)
                 draft.model_hint = node.get("modelArtifacts", "uri").text
-                draft.host.shm_provided = draft.host.shm_provided or draft.host.shm is None and _has_shm(pool, container)
+                draft.host.shm_provided = draft.host.shm_provided or (
+                    draft.host.shm is None and _has_shm(pool, container)
+                )
             context.drafts.extend(drafts)
 
 
 def _has_shm(pool: Node, container: Node) -> bool:
-    return any(
-        m.get("mountPath").s == "/dev/shm" for m in container.get("volumeMounts").elements()
-    ) or pool.get("shm").is_map
+    return (
+        any(m.get("mountPath").s == "/dev/shm" for m in container.get("volumeMounts").elements())
+        or pool.get("shm").is_map
+    )
 
 
 def _parallel(draft: Draft, parallel: Node) -> None:
@@ -208,7 +215,9 @@ def _container(context: Context, node: Node, root: Node) -> bool:
         if split and draft.line == image.line:
             draft.line = holder.key_line("args") or holder.key_line("extraArgs") or args_node.line
         if split:
-            draft.version_line = image_node.get("tag").text.line or image_node.get("repository").text.line
+            draft.version_line = (
+                image_node.get("tag").text.line or image_node.get("repository").text.line
+            )
         pods.host_of(draft.host, holder, holder, [holder])
         if not draft.host.memory_limit:
             limits = root.get("resources", "limits")

@@ -1,0 +1,197 @@
+"""Rules on flags that are gone, do nothing, cannot be parsed or contradict each other (GATE030-038)."""
+
+from __future__ import annotations
+
+from kvbudget.formula.versions import holds
+from kvbudget.gate.facts import connector, connectors, has_connector, ranks, release_of, version_in
+from kvbudget.gate.finding import Bench, place
+from kvbudget.gate.invocation import Invocation, value_text
+from kvbudget.gate.knowledge import load
+from kvbudget.gate.rules_gpu import env_is
+
+
+def dead(bench: Bench, inv: Invocation) -> None:
+    """All rules of the section on one process."""
+    _removed(bench, inv)
+    _swap(bench, inv)
+    _values(bench, inv)
+    _variables(bench, inv)
+    _switches(bench, inv)
+    _allocator(bench, inv)
+    _ranks(bench, inv)
+
+
+def _removed(bench: Bench, inv: Invocation) -> None:
+    version = release_of(inv)
+    if version is None:
+        return
+    table = load("gate/options.yaml")["engines"][inv.engine.name].get("removed", {})
+    for name, since in table.items():
+        setting = inv.settings.values.get(name)
+        if setting is None or not holds(version, f">={since}"):
+            continue
+        if inv.python_call and name == "swap_space" and not holds(version, ">=0.29"):
+            continue
+        bench.add("GATE030", inv, setting.line,
+                  f"{setting.spelled} is gone in {version} (last seen before {since}); the server refuses to start",
+                  file=setting.file, value=name, removed=since)  # fmt: skip
+
+
+def _swap(bench: Bench, inv: Invocation) -> None:
+    size = inv.get("swap_space")
+    if not isinstance(size, (int, float)) or size <= 0:
+        return
+    gone = version_in(inv, ">=0.20.2") and not (inv.python_call and not version_in(inv, ">=0.29"))
+    v0 = version_in(inv, "<0.8") or (
+        env_is(inv, "VLLM_USE_V1", "0", "false") is not None and version_in(inv, "<0.11")
+    )
+    if gone or v0:
+        return
+    at = place(inv, "swap_space")
+    bench.add(
+        "GATE031",
+        inv,
+        at["line"],
+        "swap_space has no effect on the V1 engine",
+        file=at["file"],
+        value=size,
+    )
+
+
+def _values(bench: Bench, inv: Invocation) -> None:
+    for bad in inv.settings.bad:
+        option = inv.engine.options.get(bad.name)
+        if option is not None and option.memory:
+            bench.add(
+                "GATE032",
+                inv,
+                bad.line,
+                f"{bad.spelled}: {bad.text}",
+                file=bad.file,
+                value=bad.text,
+            )
+    for bad in inv.settings.ambiguous:
+        bench.add(
+            "GATE032",
+            inv,
+            bad.line,
+            f"{bad.spelled} is ambiguous: {bad.text}",
+            file=bad.file,
+            value=bad.spelled,
+        )
+    for first, second in inv.settings.twice:
+        option = inv.engine.options.get(first.name)
+        if option is not None and option.memory:
+            bench.add("GATE034", inv, second.line,
+                      f"{first.name} is given twice ({value_text(first)}, then {value_text(second)}); the last wins",
+                      file=second.file, value=value_text(second))  # fmt: skip
+
+
+def _variables(bench: Bench, inv: Invocation) -> None:
+    if inv.engine.name != "vllm":
+        return
+    item = env_is(inv, "VLLM_USE_V1", "0", "false")
+    if item and version_in(inv, ">=0.11"):
+        bench.add(
+            "GATE033", inv, item.line, "VLLM_USE_V1=0 has no effect: V0 was removed", file=item.file
+        )
+    for name, since in (
+        ("VLLM_USE_SIMPLE_KV_OFFLOAD", "0.20.2"),
+        ("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", "0.20.2"),
+        ("VLLM_ENABLE_STARTUP_PLAN", "0.29"),
+    ):
+        found = inv.env.get(name)
+        if found and version_in(inv, f"<{since}"):
+            bench.add(
+                "GATE033",
+                inv,
+                found.line,
+                f"{name} is read from {since} on",
+                file=found.file,
+                value=name,
+            )
+
+
+def _switches(bench: Bench, inv: Invocation) -> None:
+    if inv.engine.name == "sglang":
+        if inv.get("hicache_write_policy") == "write_back":
+            at = place(inv, "hicache_write_policy")
+            bench.add(
+                "GATE035",
+                inv,
+                at["line"],
+                "write_back copies synchronously at eviction",
+                file=at["file"],
+            )
+        if inv.get("enable_hierarchical_cache") and inv.get("disable_radix_cache"):
+            at = place(inv, "disable_radix_cache")
+            bench.add("GATE036", inv, at["line"], "hierarchical cache and disabled radix cache exclude each other",
+                      file=at["file"])  # fmt: skip
+        return
+    simple = any(
+        str(c.get("kv_connector")) == "SimpleCPUOffloadConnector" for c in connectors(inv)
+    ) or (
+        inv.get("kv_offloading_size") is not None
+        and inv.get("kv_offloading_backend") in (None, "native")
+        and env_is(inv, "VLLM_USE_SIMPLE_KV_OFFLOAD", "1", "true") is not None
+        and not version_in(inv, "<0.20.2")
+    )
+    if simple and inv.get("enable_prefix_caching") is False:
+        at = place(inv, "enable_prefix_caching")
+        bench.add("GATE036", inv, at["line"], "a host tier without prefix caching: the connector switches itself off",
+                  level="warning", file=at["file"])  # fmt: skip
+
+
+def _allocator(bench: Bench, inv: Invocation) -> None:
+    item = inv.env.get("PYTORCH_CUDA_ALLOC_CONF")
+    if (
+        inv.engine.name != "vllm"
+        or item is None
+        or "expandable_segments:true" not in item.value.s.lower().replace(" ", "")
+    ):
+        return
+    asleep = bool(inv.get("enable_sleep_mode"))
+    exempt = asleep or bool(inv.get("enable_cumem_allocator"))
+    version = release_of(inv)
+    if asleep and (version is None or version_in(inv, "<=0.17.1")):
+        bench.add("GATE037", inv, item.line, "the sleep-mode allocator asserts against expandable_segments",
+                  level="error" if version else "warning", file=item.file)  # fmt: skip
+    if has_connector(inv) and not exempt and (version is None or version_in(inv, ">=0.25.1")):
+        name = connector(inv) or "the offloading connector"
+        bench.add("GATE037", inv, item.line, f"expandable_segments with a KV connector ({name}) raises",
+                  level="error" if version else "warning", file=item.file)  # fmt: skip
+
+
+def _ranks(bench: Bench, inv: Invocation) -> None:
+    n, gpus = ranks(inv), inv.host.gpus
+    if n is None or gpus is None or str(inv.get("distributed_executor_backend") or "") == "ray":
+        return
+    if "pipeline_parallel_size" in inv.settings.unresolved or "pp_size" in inv.settings.unresolved:
+        return
+    nodes = inv.get("nnodes")
+    if "nnodes" in inv.settings.unresolved:
+        return
+    nodes = int(nodes) if isinstance(nodes, int) else inv.host.nodes
+    if n <= gpus * max(1, nodes):
+        return
+    name = next(
+        (
+            k
+            for k in ("tensor_parallel_size", "tp_size", "pipeline_parallel_size", "pp_size")
+            if k in inv.settings.values
+        ),
+        None,
+    )
+    if name is None:
+        return
+    at = place(inv, name)
+    bench.add(
+        "GATE038",
+        inv,
+        at["line"],
+        f"{n} ranks on {gpus * max(1, nodes)} GPU(s)",
+        file=at["file"],
+        value=n,
+        ranks=n,
+        gpus=gpus,
+    )

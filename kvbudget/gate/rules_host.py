@@ -1,0 +1,307 @@
+"""Rules on the host tier and /dev/shm (GATE040-053), and on the pool against the context (GATE017)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvbudget.gate.facts import (
+    GIB,
+    Tier,
+    connectors,
+    device_pool,
+    local_ranks,
+    offload_backend,
+    ranks,
+    release_of,
+    tiers,
+    version_in,
+)
+from kvbudget.gate.finding import Bench, place
+from kvbudget.gate.invocation import Invocation
+from kvbudget.gate.rules_gpu import env_is
+
+_DEFAULT_SHM = 64 << 20
+
+
+def host(bench: Bench, inv: Invocation, model: dict[str, Any] | None) -> None:
+    """All rules of the section on one process."""
+    active = tiers(inv, model)
+    _limits(bench, inv, active)
+    _region(bench, inv, active)
+    _shm(bench, inv)
+    _pool(bench, inv, active, model)
+    _sizes(bench, inv)
+    _incomplete(bench, inv)
+    _context(bench, inv, model)
+
+
+def _limits(bench: Bench, inv: Invocation, active: list[Tier]) -> None:
+    if not active:
+        if _ratio_active(inv):
+            _without_limit(bench, inv, True)
+        return
+    last = max(active, key=lambda tier: tier.total)
+    total = sum(tier.total for tier in active)
+    overhead = int(bench.parameter("GATE040", "host_overhead_gib") * GIB)
+    limit = inv.host.memory_limit
+    if limit is not None and total + overhead > limit:
+        bench.add("GATE040", inv, last.line,
+                  f"host tier {total / GIB:.1f} GiB + {overhead / GIB:g} GiB > limit {limit / GIB:.1f} GiB",
+                  file=last.file, value=last.stated, tier_bytes=total, limit_bytes=limit)  # fmt: skip
+    ram = inv.host.node_ram
+    share = bench.parameter("GATE041", "max_host_fraction")
+    if ram is not None and total > share * ram:
+        bench.add("GATE041", inv, last.line,
+                  f"host tier {total / GIB:.1f} GiB > {share:.0%} of {ram / GIB:.1f} GiB", file=last.file,
+                  value=last.stated, tier_bytes=total, node_ram_bytes=ram)  # fmt: skip
+    _without_limit(bench, inv, bool(active))
+    for tier in active:
+        if (
+            tier.per_rank is not None
+            and tier.ranks > 1
+            and tier.name in ("hicache_size", "LMCACHE_MAX_LOCAL_CPU_SIZE")
+        ):
+            bench.add("GATE047", inv, tier.line, f"the size is per rank: {tier.total / GIB:.1f} GiB on this host",
+                      file=tier.file, value=tier.stated, tier_bytes=tier.total)  # fmt: skip
+
+
+def _ratio_active(inv: Invocation) -> bool:
+    return bool(inv.get("enable_hierarchical_cache"))
+
+
+def _without_limit(bench: Bench, inv: Invocation, active: bool) -> None:
+    if active and inv.host.container and inv.host.memory_limit is None:
+        bench.add("GATE045", inv, inv.line, "host tier in a container without a memory limit")
+
+
+def _region(bench: Bench, inv: Invocation, active: list[Tier]) -> None:
+    if inv.engine.name != "vllm" or not inv.host.container or inv.host.ipc_host:
+        return
+    native = [c for c in connectors(inv) if str(c.get("kv_connector")) == "OffloadingConnector"]
+    tiering = any(
+        "Tiering" in str((c.get("kv_connector_extra_config") or {}).get("spec_name", ""))
+        for c in native
+    )
+    by_size = (
+        inv.get("kv_offloading_size") is not None
+        and offload_backend(inv) == "native"
+        and env_is(inv, "VLLM_USE_SIMPLE_KV_OFFLOAD", "1", "true") is None
+    )
+    if not (native or by_size) or not version_in(inv, ">=0.25.1" if tiering else ">=0.29"):
+        return
+    tier = next((t for t in active if t.name in ("kv_offloading_size", "kv_transfer_config")), None)
+    shm = inv.host.shm
+    if tier is None or (shm is None and inv.host.shm_provided):
+        return
+    have = _DEFAULT_SHM if shm is None else shm
+    if have < tier.total:
+        bench.add("GATE042", inv, tier.line, f"/dev/shm {have / GIB:.2f} GiB < offload region {tier.total / GIB:.1f} GiB",
+                  file=tier.file, value=tier.stated, shm_bytes=have, region_bytes=tier.total)  # fmt: skip
+
+
+def _shm(bench: Bench, inv: Invocation) -> None:
+    h = inv.host
+    if h.shm_tmpfs is not None and h.memory_limit is not None:
+        size, line = h.shm_tmpfs
+        if size is not None and size >= h.memory_limit:
+            bench.add("GATE044", inv, line, f"a Memory emptyDir of {size / GIB:.1f} GiB is charged to the limit of {h.memory_limit / GIB:.1f} GiB",
+                      value=size)  # fmt: skip
+    if not h.container or h.ipc_host or (h.shm is None and h.shm_provided):
+        return
+    tp = inv.tp
+    if tp is None or tp <= 1:
+        return
+    least = int(bench.parameter("GATE043", "min_shm_bytes"))
+    if h.shm is None or h.shm < least:
+        have = _DEFAULT_SHM if h.shm is None else h.shm
+        line = (h.shm_line or inv.line) if h.shm is not None else inv.line
+        bench.add(
+            "GATE043",
+            inv,
+            line,
+            f"/dev/shm of {have / (1 << 20):.0f} MiB with tensor parallel size {tp}",
+            value=have,
+        )
+
+
+def _pool(bench: Bench, inv: Invocation, active: list[Tier], model: dict[str, Any] | None) -> None:
+    if inv.engine.name == "sglang":
+        ratio = inv.get("hicache_ratio")
+        if (
+            inv.get("enable_hierarchical_cache")
+            and isinstance(ratio, (int, float))
+            and not inv.get("hicache_size")
+        ):
+            if ratio <= 1:
+                _ratio(bench, inv, float(ratio))
+            return
+        size = inv.get("hicache_size")
+        if not inv.get("enable_hierarchical_cache") or not size:
+            return
+        pool = device_pool(inv, model)
+        if pool is None:
+            return
+        if size * 10**9 <= pool:
+            at = place(inv, "hicache_size")
+            level = "error" if version_in(inv, "<0.5.15") else "note"
+            bench.add("GATE046", inv, at["line"], f"host pool {size * 10**9 / GIB:.1f} GiB <= device pool {pool / GIB:.1f} GiB",
+                      level=level, file=at["file"], value=size)  # fmt: skip
+        return
+    offload = [tier for tier in active if tier.offload]
+    pool = device_pool(inv, model)
+    n = ranks(inv)
+    if not offload or pool is None or n is None:
+        return
+    total = sum(tier.total for tier in offload)
+    if total < pool * n:
+        bench.add("GATE046", inv, offload[0].line, f"host tier {total / GIB:.1f} GiB < device pool {pool * n / GIB:.1f} GiB",
+                  level="note", file=offload[0].file, value=offload[0].stated)  # fmt: skip
+
+
+def _ratio(bench: Bench, inv: Invocation, ratio: float) -> None:
+    at = place(inv, "hicache_ratio")
+    if ratio < 1:
+        level = "error" if version_in(inv, "<0.5.15") else "note"
+    else:
+        level = "error" if version_in(inv, "<0.5.9") else "note"
+    said = (
+        "fails an assertion in this release" if level == "error" else "hardly ever serves anything"
+    )
+    bench.add("GATE046", inv, at["line"], f"a host pool not larger than the device pool {said}", level=level,
+              file=at["file"], value=ratio)  # fmt: skip
+
+
+def _sizes(bench: Bench, inv: Invocation) -> None:
+    if (
+        inv.get("hicache_size")
+        and inv.get("hicache_ratio") is not None
+        and inv.engine.name == "sglang"
+    ):
+        at = place(inv, "hicache_ratio")
+        bench.add(
+            "GATE048", inv, at["line"], "hicache_size overrides hicache_ratio", file=at["file"]
+        )
+    size = inv.get("kv_offloading_size")
+    if isinstance(size, (int, float)):
+        at = place(inv, "kv_offloading_size")
+        if inv.get("kv_offloading_backend") == "lmcache" and version_in(inv, ">=0.25.1"):
+            bench.add("GATE049", inv, at["line"], "the size is ignored: capacity belongs to the external LMCache server",
+                      file=at["file"], value=size)  # fmt: skip
+        if size > bench.parameter("GATE053", "max_offloading_gib"):
+            bench.add("GATE053", inv, at["line"], f"kv_offloading_size={size:g} is in GiB; this looks like another unit",
+                      file=at["file"], value=size)  # fmt: skip
+    for config in connectors(inv):
+        extra = config.get("kv_connector_extra_config")
+        count = extra.get("cpu_bytes_to_use") if isinstance(extra, dict) else None
+        if isinstance(count, (int, float)) and not isinstance(count, bool) and 0 < count < GIB:
+            at = place(inv, "kv_transfer_config")
+            bench.add("GATE053", inv, at["line"], f"cpu_bytes_to_use={count:g} bytes looks like another unit", file=at["file"],
+                      value=count)  # fmt: skip
+
+
+def _incomplete(bench: Bench, inv: Invocation) -> None:
+    if inv.engine.name == "sglang":
+        if (
+            inv.get("enable_hierarchical_cache")
+            or "enable_hierarchical_cache" in inv.settings.unresolved
+        ):
+            return
+        retraction = (
+            inv.settings.get("disaggregation_decode_retraction_backup")
+            and inv.get("disaggregation_mode") == "decode"
+        )
+        if retraction and not version_in(inv, "<0.5.18"):
+            return
+        for name, setting in inv.settings.values.items():
+            if name.startswith("hicache_"):
+                bench.add("GATE052", inv, setting.line, f"{name} without enable_hierarchical_cache has no effect",
+                          file=setting.file, value=name)  # fmt: skip
+                break
+        return
+    for config in connectors(inv):
+        if config is not inv.get("kv_transfer_config"):
+            continue
+        at = place(inv, "kv_transfer_config")
+        extra = config.get("kv_connector_extra_config")
+        extra = extra if isinstance(extra, dict) else {}
+        said = str(config.get("kv_connector") or "")
+        if said and not config.get("kv_role"):
+            bench.add(
+                "GATE051",
+                inv,
+                at["line"],
+                "kv_connector needs kv_role",
+                level="error",
+                file=at["file"],
+                value="kv_role",
+            )
+        elif said == "OffloadingConnector" and not any(
+            key in extra
+            for key in ("cpu_bytes_to_use", "cpu_bytes_to_use_per_rank", "num_cpu_blocks")
+        ):
+            bench.add("GATE051", inv, at["line"], "OffloadingConnector needs cpu_bytes_to_use", level="error", file=at["file"],
+                      value="cpu_bytes_to_use")  # fmt: skip
+    backend, size = inv.get("kv_offloading_backend"), inv.get("kv_offloading_size")
+    eleven = version_in(inv, ">=0.11,<0.12")
+    unknown = "kv_offloading_size" in inv.settings.unresolved or any(
+        b.name == "kv_offloading_size" for b in inv.settings.bad
+    )
+    if backend and size is None and not unknown:
+        at = place(inv, "kv_offloading_backend")
+        bench.add("GATE051", inv, at["line"], "an offloading backend without kv_offloading_size does nothing",
+                  level="error" if eleven else "warning", file=at["file"], value="kv_offloading_size")  # fmt: skip
+    if size is not None and backend is None and eleven:
+        at = place(inv, "kv_offloading_size")
+        bench.add("GATE051", inv, at["line"], "kv_offloading_size without a backend is ignored in 0.11", level="warning",
+                  file=at["file"], value="kv_offloading_backend")  # fmt: skip
+    if eleven and backend == "native" and size:
+        at = place(inv, "kv_offloading_backend")
+        bench.add(
+            "GATE050",
+            inv,
+            at["line"],
+            "native offloading raises in 0.11: num_cpu_blocks is 0",
+            file=at["file"],
+        )
+    elif eleven and any(
+        str(c.get("kv_connector")) == "OffloadingConnector" and _no_blocks(c)
+        for c in connectors(inv)
+    ):
+        at = place(inv, "kv_transfer_config")
+        bench.add(
+            "GATE050",
+            inv,
+            at["line"],
+            "native offloading raises in 0.11: num_cpu_blocks is 0",
+            file=at["file"],
+        )
+
+
+def _no_blocks(config: dict[str, Any]) -> bool:
+    extra = config.get("kv_connector_extra_config")
+    return not (isinstance(extra, dict) and extra.get("num_cpu_blocks"))
+
+
+def _context(bench: Bench, inv: Invocation, model: dict[str, Any] | None) -> None:
+    """GATE017: one request of max_model_len against the derived pool, even with nothing reserved."""
+    name = "max_model_len" if inv.engine.name == "vllm" else "context_length"
+    length = inv.get(name)
+    if not isinstance(length, int) or length <= 0:
+        return
+    if model is None:
+        bench.skip("GATE017", inv, "model config")
+        return
+    pool = device_pool(inv, model)
+    per_token = model.get("bytes_per_token")
+    if pool is None or not per_token:
+        bench.skip("GATE017", inv, "card or weights")
+        return
+    block = inv.get("block_size") or 16
+    need = -(-length // block) * block * per_token
+    if need > pool * 1.1:
+        at = place(inv, name)
+        bench.add("GATE017", inv, at["line"], f"{length} tokens need {need / GIB:.1f} GiB per rank, the pool has about {pool / GIB:.1f} GiB",
+                  file=at["file"], value=length, need_bytes=need, pool_bytes=pool)  # fmt: skip
+
+
+__all__ = ["host", "local_ranks", "release_of"]
