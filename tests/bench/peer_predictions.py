@@ -25,7 +25,7 @@ SYSTEMS = {
 }  # fmt: skip
 
 
-def namespace(value: Any) -> Any:  # noqa: ANN401 (JSON)
+def namespace(value: Any) -> Any:
     if isinstance(value, dict):
         return SimpleNamespace(**{key: namespace(item) for key, item in value.items()})
     return value
