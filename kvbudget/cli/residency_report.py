@@ -1,4 +1,4 @@
-"""`kvbudget residency report`: what a capacity planner reads, as text, Markdown or one HTML page."""
+"""`kvbudget residency report`: the planner's page as text, Markdown or HTML."""
 
 from __future__ import annotations
 
@@ -22,15 +22,11 @@ def report(
     trace: shared.Trace,
     l1: Annotated[
         str | None,
-        typer.Option(
-            "--l1", metavar="SIZE", help="Device pool; else estimated from model and GPU."
-        ),
+        typer.Option("--l1", metavar="SIZE", help="Device pool; else estimated."),
     ] = None,
     l2: Annotated[
         str | None,
-        typer.Option(
-            "--l2", metavar="SIZE", help="Host pool of one rank; else twice the device's."
-        ),
+        typer.Option("--l2", metavar="SIZE", help="Host pool of one rank; else 2 x L1."),
     ] = None,
     l3: Annotated[
         str | None, typer.Option("--l3", metavar="SIZE", help="Storage tier: 20000blk or inf.")
@@ -58,11 +54,11 @@ def report(
     ] = None,
     prefetch_threshold: Annotated[
         int,
-        typer.Option("--prefetch-threshold", min=0, help="Tokens below which L3 is left alone."),
+        typer.Option("--prefetch-threshold", min=0, help="Tokens; shorter is not fetched."),
     ] = 256,
     running_tokens: Annotated[
         int,
-        typer.Option("--running-tokens", min=0, help="Taken off L1: tokens of running requests."),
+        typer.Option("--running-tokens", min=0, help="Taken off L1 for running requests."),
     ] = 0,
     block_tokens: shared.BlockTokens = 512,
     bytes_per_token: shared.BytesPerToken = None,
@@ -78,7 +74,7 @@ def report(
 ) -> None:
     """Hit rates, windows, traffic, money and a verdict on the host tier.
 
-    Example: kvbudget residency report trace.jsonl --model ./Llama --gpu h100-80gb --format html -o r.html
+    Example: kvbudget residency report trace.jsonl --model DIR --gpu h200 --format html -o r.html
     """
     from kvbudget.errors import InputError
     from kvbudget.render import json_v1, residency_report
@@ -119,16 +115,30 @@ def report(
     found = found or [known for known in PEAKS if known.name.startswith("pcie")]
     loaded = shared.read_trace(trace, block_tokens, sort, local_ids, no_cache)
     chosen = shared.choose_policy(policy)
-    options = {
-        "engine_version": engine_version,
-        "prefetch_threshold": prefetch_threshold,
-        "running_tokens": running_tokens,
-    }
     if l2 is None and policy != "lru":
-        first, _ = make_setup(loaded.block_tokens, bpt, chosen, l1, None, None, **options)
+        first, _ = make_setup(
+            loaded.block_tokens,
+            bpt,
+            chosen,
+            l1,
+            None,
+            None,
+            engine_version=engine_version,
+            running_tokens=running_tokens,
+        )
         l2 = "inf" if first.l1_blocks is None else f"{2 * first.l1_blocks}blk"
         assumptions.append(f"L2 is assumed: twice L1, {l2}")
-    setup, notes = make_setup(loaded.block_tokens, bpt, chosen, l1, l2, l3, **options)
+    setup, notes = make_setup(
+        loaded.block_tokens,
+        bpt,
+        chosen,
+        l1,
+        l2,
+        l3,
+        engine_version=engine_version,
+        prefetch_threshold=prefetch_threshold,
+        running_tokens=running_tokens,
+    )
     assumptions += [note for note in notes if "invariant" in note]
     if prefill_rate is None:
         assumptions.append("no prefill rate: GPU seconds and the verdict stay unknown")

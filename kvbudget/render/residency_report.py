@@ -82,26 +82,26 @@ def _seconds(value: float | None) -> str:
 def _summary(document: Document) -> Table:
     trace, mine, curve = document["trace"], document["result"], document["curve"]
     accesses = trace["block_accesses"]
-    rows = [
-        [
-            f"hits in L{k}",
-            number(mine[f"l{k}_hit_blocks"]),
-            percent(mine[f"l{k}_hit_blocks"], accesses),
-        ]
-        for k in (1, 2, 3)
-    ]
+    tokens = trace["tokens"]
+    rows = []
+    for k in (1, 2, 3):
+        hits = mine[f"l{k}_hit_blocks"]
+        rows.append([f"hits in L{k}", number(hits), percent(hits, accesses)])
+    for words, count, whole in (
+        ("tokens not computed again", mine["hit_tokens"], tokens),
+        ("of these beyond the device pool", mine["gained_tokens"], tokens),
+        ("ceiling of an unlimited pool, blocks", curve["ceiling_hit_blocks"], accesses),
+    ):
+        rows.append([words, number(count), percent(count, whole)])
     rows += [
-        ["tokens not computed again", number(mine["hit_tokens"]), percent(mine["hit_tokens"], trace["tokens"])],
-        ["of these beyond the device pool", number(mine["gained_tokens"]), percent(mine["gained_tokens"], trace["tokens"])],
         ["bytes not computed again", _bytes(document, mine["hit_tokens"]), ""],
         ["GPU time saved", _seconds(mine["avoided_gpu_s"]), ""],
         ["of this beyond the device pool", _seconds(mine["gained_gpu_s"]), ""],
-        ["ceiling of an unlimited pool", number(curve["ceiling_hit_blocks"]), percent(curve["ceiling_hit_blocks"], accesses)],
         ["knee of the curve, blocks", number(curve["knee_blocks"]), ""],
         ["written to the host per hit below L1", number(mine["write_amplification"], 2), ""],
-        ["host memory per month", number(mine["host_cost_month"], 2), ""],
-        ["GPU time saved per month", number(mine["saved_month"], 2), ""],
-    ]  # fmt: skip
+        ["host memory, money per month", number(mine["host_cost_month"], 2), ""],
+        ["GPU time saved, money per month", number(mine["saved_month"], 2), ""],
+    ]
     return ["what", "figure", "share"], rows
 
 

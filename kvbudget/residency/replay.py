@@ -141,7 +141,8 @@ def replay(trace: Trace, setup: Setup, *, bin_s: float = 0.0) -> Result:
             kernels.replay_lazy(
                 *columns, blocks, size, cap1, cap2, setup.step_blocks, setup.target_free,
                 int(setup.load_order == "head_first"), int(setup.reinsert),
-                *links(), flags(), *links(), flags(), jit.zeros(min(setup.target_free, blocks) + 1), *ledger,
+                *links(), flags(), *links(), flags(), jit.zeros(min(setup.target_free, blocks) + 1),
+                *ledger,
             )  # fmt: skip
         case _:
             back = setup.policy is Policy.write_back

@@ -88,7 +88,7 @@ def _size(blocks: int | None, trace: Trace) -> int:
 
 
 def _row(trace: Trace, ask: Question, result: Result, single_tokens: int) -> Document:
-    """One policy: hits, bytes, seconds and money. `gained_tokens` is beyond the device pool alone."""
+    """One policy: hits, bytes, seconds and money. `gained_tokens`: beyond the device pool."""
     counters = result.counters
     gained = counters["hit_tokens"] - single_tokens
     rate, block = ask.prefill_rate, _block_bytes(trace, ask)

@@ -144,7 +144,9 @@ def main() -> None:
     curve(chain)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    print(f"\nmemory beyond the trace for the curve: {peak / chain.blocks:.1f} B per distinct block")
+    print(
+        f"\nmemory beyond the trace for the curve: {peak / chain.blocks:.1f} B per distinct block"
+    )
 
 
 main()
