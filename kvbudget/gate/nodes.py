@@ -173,6 +173,7 @@ class _Converter:
         self.text = text
         self.done: dict[int, Node] = {}
         self.open: set[int] = set()
+        self.kept: list[yaml.Node] = []
 
     def line(self, mark: Any) -> int:  # noqa: ANN401 - yaml mark
         lines = self.text.lines
@@ -192,6 +193,7 @@ class _Converter:
         made = self._make(source, depth)
         self.open.discard(id(source))
         self.done[id(source)] = made
+        self.kept.append(source)  # an id is only unique while its object lives
         return made
 
     def _make(self, source: yaml.Node, depth: int) -> Node:

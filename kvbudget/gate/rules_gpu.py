@@ -81,7 +81,9 @@ def _limit(bench: Bench, inv: Invocation, u: float) -> None:
         if total is not None:
             slack = (total - context_bytes(inv) - total * u) / GIB
             tail = f"; on {inv.host.gpu_type} {slack:.2f} GiB are left for everything that is not profiled"
-        level = "warning" if bench.tested_max_prompt_tokens is not None else None
+        tested, longest = bench.tested_max_prompt_tokens, inv.get("max_model_len")
+        covered = tested is not None and isinstance(longest, int) and 0 < longest <= tested
+        level = "warning" if covered else None
         bench.add("GATE010", inv, at["line"], f"{U}={u:g} is above the limit {top:g}{tail}", file=at["file"],
                   level=level, value=u, utilization=u, limit=top)  # fmt: skip
 

@@ -263,6 +263,9 @@ def _accelerators(resources: Node) -> tuple[str | None, int | None]:
     node = resources.get("accelerators")
     if node.is_map:
         pairs = list(node.pairs())
+        if len(pairs) == 1 and ":" in pairs[0][0] and not pairs[0][2].s:  # `{L4:2}` without a blank
+            name, _, count = pairs[0][0].partition(":")
+            return card(name), (int(count) if count.isdigit() else None)
         counts = {value.s for _, _, value in pairs}
         count = counts.pop() if len(counts) == 1 else ""
         name = pairs[0][0] if len(pairs) == 1 else None

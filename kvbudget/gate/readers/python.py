@@ -42,6 +42,7 @@ def module(context: Context, text: Text) -> list[Draft]:
         raise Malformed("Python syntax", 1, "cannot be parsed") from None
     visitor = _Visitor(context, text, _rows(text))
     visitor.visit_body(tree.body)
+    visitor.finish()
     share(visitor.drafts, context.path)
     return visitor.drafts
 
@@ -72,6 +73,7 @@ class _Visitor:
         self.drafts: list[Draft] = []
         self.env: dict[str, Text] = {}
         self.done: set[int] = set()
+        self.sequences: dict[int, _List] = {}
         self.depth = 0
 
     def line(self, node: ast.AST) -> int:
@@ -287,6 +289,9 @@ class _Visitor:
         return out
 
     def _sequence(self, node: ast.List | ast.Tuple) -> _List:
+        known = self.sequences.get(id(node))
+        if known is not None:
+            return known
         items: list[tuple[Any, int]] = []
         for item in node.elts:
             if isinstance(item, ast.Starred):
@@ -297,7 +302,8 @@ class _Visitor:
                     items.append((UNKNOWN, self.line(item)))
             else:
                 items.append((self.value(item), self.line(item)))
-        return _List(items)
+        made = self.sequences[id(node)] = _List(items)
+        return made
 
     def _call_value(self, node: ast.Call) -> Any:  # noqa: ANN401 - any value
         name = _dotted(node.func)
@@ -484,9 +490,9 @@ class _Visitor:
             isinstance(item, str) and ("vllm" in item or "sglang" in item) for item, _ in held.items
         ):
             return
-        self._argv(held, {}, node)
+        self._argv(held, {})
 
-    def _argv(self, items: _List, env: dict[str, Text], node: ast.AST) -> None:
+    def _argv(self, items: _List, env: dict[str, Text]) -> None:
         words = [Text.on(_string(item), line) for item, line in items.items]
         found = find_engine(words)
         if found is None:
@@ -495,14 +501,15 @@ class _Visitor:
         draft = Draft(name, words[at].line, words=rest)
         for key, value in {**self.env, **env}.items():
             draft.set_env(key, value, value.line or draft.line)
-        self._later(node, draft, items)
+        items.draft, items.start = draft, len(words) - len(rest)
         self.drafts.append(draft)
 
-    def _later(self, node: ast.AST, draft: Draft, items: _List) -> None:
-        """Words appended to the list after its definition are read when they come."""
-        del node
-        items.draft = draft
-        items.base = len(items.items) - len(draft.words)
+    def finish(self) -> None:
+        """Words appended to an argv after its definition count too."""
+        for items in self.sequences.values():
+            if items.draft is not None:
+                words = [Text.on(_string(item), line) for item, line in items.items]
+                items.draft.words = words[items.start :]
 
     def _runner(self, node: ast.Call) -> None:
         first = node.args[0]
@@ -515,7 +522,7 @@ class _Visitor:
                         env[key] = Text.on(_string(item), line)
         if isinstance(first, (ast.List, ast.Tuple)):
             self.done.add(id(first))
-            self._argv(self._sequence(first), env, first)
+            self._argv(self._sequence(first), env)
             return
         value = self.value(first)
         if isinstance(value, str) and ("vllm" in value or "sglang" in value):
@@ -564,7 +571,7 @@ class _List:
     def __init__(self, items: list[tuple[Any, int]]) -> None:
         self.items = items
         self.draft: Draft | None = None
-        self.base = 0
+        self.start = 0
 
 
 def _dotted(node: ast.AST) -> str:
