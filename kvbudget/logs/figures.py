@@ -67,7 +67,9 @@ def _fact(hit: Hit, name: str, spec: Yield, source: str) -> Fact | None:
     if factor == 1 and spec.scale == 1 and whole:
         count = int(read)
         return Fact(name, count, unit, printed, count, count, rank, line, hit.id, source)
-    digit = Decimal(str(spec.resolution)) if spec.resolution else Decimal(1).scaleb(int(exponent))
+    digit = Decimal(1).scaleb(int(exponent))
+    if spec.resolution:  # an engine that rounds to two decimals and drops zeros prints 30.3
+        digit = min(digit, Decimal(str(spec.resolution)))
     scale = Decimal(factor) * Decimal(str(spec.scale))
     value, half = read * scale, digit * scale / 2
     if unit == "B":

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kvbudget.facts import Fact
     from kvbudget.logs.explain import RankBudget, Report
 
-BAR = 30
+BAR = 24
 
 
 def render_all(reports: Sequence[Report], form: str, *, several: bool, output: Path | None) -> str:
@@ -173,7 +173,7 @@ def _waterfall(entry: RankBudget, *, unicode: bool) -> list[str]:
     title = "budget" + (f" of {entry.budget.scope}" if entry.budget.scope else "")
     out = [title]
     for label, amount, lines, start in rows:
-        out.append(f"  {label:<38.38} {_amount(amount):>22}  {_bar(amount, start, whole, unicode)} {lines}")
+        out.append(f"  {label:<33.33} {_amount(amount):>20}  {_bar(amount, start, whole, unicode)} {lines}")
     if entry.missing:
         out.append("  not in this text: " + ", ".join(entry.missing))
     elif entry.budget.closes:
