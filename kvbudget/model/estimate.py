@@ -67,13 +67,30 @@ def _absorbed_bytes(model: Model, setting: Setting, stage: int) -> int:
     return total // setting.tp
 
 
+def _padding_bytes(model: Model, setting: Setting, stage: int, ep: int) -> int:
+    """What an engine adds to packed experts whose intermediate width its kernels do not like."""
+    table = constants(setting.engine).get("expert_padding", {})
+    grain = int(table.get(model.quantisation.method, 0)) if model.quantisation else 0
+    if not grain or not model.moe_intermediate_size:
+        return 0
+    width = max(1, model.moe_intermediate_size // setting.tp)
+    padded = -(-width // grain) * grain
+    packed = 0
+    for group in weights.stage_weights(model.anatomy, pp=setting.pp, stage=stage):
+        for weight in group:
+            if model.quantisation is not None and model.quantisation.reaches(weight):
+                packed += model.quantisation.bytes_of(weight)
+    return int(packed // max(setting.tp, ep) * (padded - width) // width)
+
+
 def weights_memory(
     model: Model, setting: Setting, *, stage: int = 0, ep: int = 1, mtp: bool = False
 ) -> Modelled:
     """What "model loading took" reports for one rank, in bytes.
 
     Checkpoint bytes of the rank + rotary tables + copies of absorbed projections + what the
-    caching allocator rounds up. Raises MissingFact where the checkpoint's width is not known.
+    caching allocator rounds up + what kernels pad. Raises MissingFact where the checkpoint's
+    width is not known.
     """
     base = model.weights_bytes(setting.tp, setting.pp, stage=stage, ep=ep, mtp=mtp)
     extra = rope_cache_bytes(model) + _absorbed_bytes(model, setting, stage)
@@ -82,11 +99,12 @@ def weights_memory(
             model.anatomy, tp=setting.tp, pp=setting.pp, stage=stage,
             dtype_bytes=model.dtype_bytes, mtp=mtp,
         )  # fmt: skip
+    padding = _padding_bytes(model, setting, stage, ep)
     band = constants(setting.engine).get("weights_band_gib", {"low": 0.02, "high": 0.04})
     high = band.get("multimodal_high", band["high"]) if model.is_multimodal else band["high"]
     amount = Amount(
-        base.value + extra, int(base.low + extra - band["low"] * GIB),
-        int(base.high + extra + high * GIB), "B",
+        base.value + extra + padding, int(base.low + extra - band["low"] * GIB),
+        int(base.high + extra + 2 * padding + high * GIB), "B",
     )  # fmt: skip
     source = model.checkpoint.source if model.checkpoint else "config.json"
     return Modelled(amount, f"{source}: weights + rotary tables + allocator rounding")

@@ -123,3 +123,9 @@ def test_every_band_contains_its_best_and_more_work_never_needs_less(
     here = activation_peak(model, era, Batch(tokens, requests, sampler, 132)).amount.value
     wider = activation_peak(model, era, Batch(2 * tokens, requests, sampler, 132)).amount.value
     assert wider >= here
+
+
+def test_packed_experts_are_padded_by_the_engine() -> None:
+    held = weights_memory(c.model(c.GPT_OSS_20B), setting("0.11.2")).amount
+    assert held.value / GIB == pytest.approx(13.47, abs=0.02)
+    assert held.low / GIB < 12.85
