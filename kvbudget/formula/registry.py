@@ -57,6 +57,8 @@ class Engine:
                 if holds(version, row["versions"])
                 and all(texts.get(k) == v for k, v in (row.get("when") or {}).items())
             ]
+            if not fitting and part in (self.raw.get("optional_parts") or ()):
+                continue
             if not fitting:
                 raise InputError(
                     f"no {part} arithmetic on record for {self.name} {version}",
