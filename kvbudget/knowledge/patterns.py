@@ -22,12 +22,14 @@ from kvbudget.knowledge.where import knowledge_dir
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_INT = r"(?<!\d)[-+]?(?>\d{1,3}(?:,\d{3})++(?!\d)|\d++)"
 PLACEHOLDERS = {
-    "num": r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?",
-    "int": r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)",
-    "hex": r"0x[0-9a-fA-F]+",
-    "size": r"[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)? ?(?:[KMGT]i?)?B",
+    "num": _INT + r"(?:\.\d++)?(?:[eE][-+]?\d++)?",
+    "int": _INT,
+    "hex": r"0x[0-9a-fA-F]++",
+    "size": _INT + r"(?:\.\d++)? ?(?:[KMGT]i?)?B",
 }
+"""No backtracking into digits, and no start inside them: a long run of digits costs one pass."""
 _PLACEHOLDER = re.compile(r"\{(num|int|hex|size)(?::([A-Za-z_]\w*))?\}")
 
 

@@ -17,7 +17,7 @@ from kvbudget.logs.match import Hit, Matcher, records
 from kvbudget.logs.scan import RawLine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from kvbudget.facts import Fact
@@ -29,7 +29,10 @@ TIME_LIMIT = 0.5
 SHORT_LITERAL = 4
 """A literal shorter than this stands in too many lines to decide anything."""
 
-_SPECIFIER = re.compile(r"\*|(?:(?:[<>]=?|==|!=|~=) ?[\w.+*]+)(?:, ?(?:[<>]=?|==|!=|~=) ?[\w.+*]+)*")
+_ADVICE = ("is too short to be rare", "which `expect` does not mention")
+
+_CLAUSE = r"(?:[<>]=?|==|!=|~=) ?[\w.+*]+"
+_SPECIFIER = re.compile(rf"\*|{_CLAUSE}(?:, ?{_CLAUSE})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class Problem:
     line: int | None
     col: int | None
     message: str
+    level: str = "error"
+    """error, or warning: a thing to look at that does not make a file wrong"""
 
     def __str__(self) -> str:
         where = ":".join(str(part) for part in (self.file, self.line, self.col) if part is not None)
@@ -72,7 +77,7 @@ def check_patterns(paths: Iterable[Path], *, timed: bool = True) -> Outcome:
     seen: dict[str, str] = {}
     counts = [0, 0, 0]
     for path, content in parsed:
-        for kind, entries in (("lines", content.lines), ("failures", content.failures)):
+        for kind, entries in _kinds(content):
             for index, entry in enumerate(entries):
                 place = f"$.{kind}[{index}]"
                 counts[0] += 1
@@ -84,8 +89,13 @@ def check_patterns(paths: Iterable[Path], *, timed: bool = True) -> Outcome:
                 seen.setdefault(entry.id, str(path))
                 for key, message in found:
                     line, col = locate(path, f"at `{place}{key}`")
-                    problems.append(Problem(str(path), line, col, message))
+                    level = "warning" if message.endswith(_ADVICE) else "error"
+                    problems.append(Problem(str(path), line, col, message, level))
     return Outcome(len(parsed), counts[0], counts[1], counts[2], tuple(problems))
+
+
+def _kinds(content: PatternFile) -> list[tuple[str, Sequence[Line | Failure]]]:
+    return [("lines", content.lines), ("failures", content.failures)]
 
 
 def _of_error(error: KnowledgeError, path: Path) -> Problem:
@@ -172,7 +182,8 @@ def _sample(
         return
     hits = _hits(matcher, text)
     if not hits:
-        yield f"the sample does not match; as far as it does: {longest_prefix(entry.pattern, text)!r}"
+        reached = longest_prefix(entry.pattern, text)
+        yield f"the sample does not match; as far as it does: {reached!r}"
         return
     try:
         facts = [fact for hit in hits for fact in facts_of(hit)]
@@ -226,29 +237,34 @@ def _timed(pattern: Pattern) -> Iterator[tuple[str, str]]:
 
 
 def _nested(expression: str) -> bool:
-    """True when an unbounded repeat holds another unbounded repeat of the same reach."""
-    from re import _parser as parser  # type: ignore[attr-defined]
+    """True when an endless repeat holds another one and no fixed character keeps them apart.
 
-    unbounded = parser.MAXREPEAT
+    `(?:\\w+\\.)*` is harmless: the dot, which `\\w` cannot be, ends every round.
+    """
+    from re import _compiler, _parser  # type: ignore[attr-defined]
 
-    def walk(tree: Any, inside: bool) -> bool:  # noqa: ANN401 - sre's own tree
+    def delimited(body: Any, inner: Any) -> bool:  # noqa: ANN401 - sre's own trees
+        one: re.Pattern[str] = _compiler.compile(inner)  # type: ignore[no-untyped-call]
+        fixed = [chr(argument) for op, argument in body if str(op) == "LITERAL"]
+        return any(not one.match(char) for char in fixed)
+
+    def walk(tree: Any, outer: Any) -> bool:  # noqa: ANN401 - sre's own tree
         for op, argument in tree:
             name = str(op)
-            if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
-                endless = argument[1] == unbounded
-                body = argument[2]
-                if endless and inside:
+            if name in ("MAX_REPEAT", "MIN_REPEAT"):
+                endless = argument[1] == _parser.MAXREPEAT
+                if endless and outer is not None and not delimited(outer, argument[2]):
                     return True
-                if walk(body, inside or endless):
+                if walk(argument[2], argument[2] if endless else outer):
                     return True
             elif name == "SUBPATTERN":
-                if walk(argument[-1], inside):
+                body = argument[-1]
+                if walk(body, body if outer is not None else None):
                     return True
-            elif name == "BRANCH":
-                if any(walk(branch, inside) for branch in argument[1]):
-                    return True
-            elif name in ("ATOMIC_GROUP",) and walk(argument, inside):
+            elif name == "BRANCH" and any(
+                walk(branch, branch if outer is not None else None) for branch in argument[1]
+            ):
                 return True
         return False
 
-    return walk(parser.parse(expression), inside=False)
+    return walk(_parser.parse(expression), None)
