@@ -41,6 +41,8 @@ class Situation:
     owners: tuple[Event, ...] = ()
     facts: dict[str, Fact] = field(default_factory=dict)
     surroundings: str = ""
+    starting: bool = False
+    """a line shows that the server was not up yet, without the phase"""
     shown_by: int | None = None
     """line of the start-up figure that shows the phase"""
 
@@ -179,7 +181,7 @@ def fragmentation(s: Situation) -> Finding | None:
     """Unallocated covers the request, free does not, and nothing places it before serving."""
     f = s.sentence
     spare = f.unallocated
-    if f.request is None or f.free is None or spare is None or s.phase in STARTUP:
+    if f.request is None or f.free is None or spare is None or s.starting or s.phase in STARTUP:
         return None
     if f.request <= MIB or spare < f.request or f.free >= f.request:
         return None

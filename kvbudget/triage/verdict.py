@@ -28,6 +28,7 @@ _MORE_EXACT = frozenset(
 )  # fmt: skip
 _REFINED = frozenset((BARE, "vram.runtime_buffers"))
 _RECOVERY = 60
+_SLEEPING = ("sleep", "wake_up")
 
 
 def judge(reading: LogReading) -> Verdict:
@@ -107,8 +108,12 @@ def _of(event: Event, time: Timeline, facts: dict[str, Fact]) -> Verdict:
     owner = owner_of(near)
     phase, shown_by = time.phase_before(event.line)
     phase = event.entry.phase or (owner.entry.phase if owner is not None else None) or phase
-    if owner is not None and event.entry.phase is None and owner.entry.phase is None:
-        phase = time.phase_before(event.line)[0]
+    marked = time.phase_before(event.line)[0]
+    if event.entry.phase is None and owner is not None:
+        if owner.entry.phase is None or (
+            owner.entry.id == "vllm.dump_input" and marked in _SLEEPING
+        ):
+            phase = marked
     sentence = Sentence.of(here)
     finding: Finding | None = None
     if cause == "unknown.insufficient_evidence":
@@ -133,8 +138,19 @@ def _of(event: Event, time: Timeline, facts: dict[str, Fact]) -> Verdict:
                 tuple(near),
                 facts,
                 around,
-                shown_by if owner is None else None,
+                starting=_starting(event, time),
+                shown_by=shown_by if owner is None else None,
             )
+        )
+    elif cause == "vram.collective_buffers" and any(
+        e.entry.id == "frame.destroy_group" for e in near
+    ):
+        finding = Finding(
+            "not_oom.secondary_symptom",
+            "likely",
+            "the communicator was being torn down: the failure came before",
+            "teardown",
+            "teardown",
         )
     elif cause == "vram.kv_budget_nonpositive":
         finding = neighbour_counted(facts)
@@ -183,6 +199,14 @@ def _of(event: Event, time: Timeline, facts: dict[str, Fact]) -> Verdict:
         cause, confidence, phase, event.rank, _fatal(event, time), lines, why,
         _alternatives(cause, sentence, phase), missing, (), sentence if sentence.has_figures else None, rule,
     )  # fmt: skip
+
+
+def _starting(event: Event, time: Timeline) -> bool:
+    """A line nearby shows that the server was not up yet."""
+    return any(
+        e.entry.id == "frame.startup" and abs(e.line - event.line) <= CHAIN
+        for e in time.of_kind("frame")
+    )
 
 
 def _negative(facts: dict[str, Fact]) -> Fact | None:

@@ -134,8 +134,12 @@ def _plain_exception(trouble: list[Event], named: list[Event]) -> bool:
 
 
 def _went_on(trouble: list[Event], time: Timeline) -> bool:
-    last = max(e.position for e in trouble)
-    return any(e.entry.phase == "ready" and e.position > last for e in time.of_kind("frame"))
+    """The server came up afterwards; after a lone exception line any later start-up line will do."""
+    last = max(trouble, key=lambda e: e.position)
+    if any(e.entry.phase == "ready" and e.position > last.position for e in time.of_kind("frame")):
+        return True
+    only_lines = all(e.entry.id == "generic.exception" for e in trouble)
+    return only_lines and any(time.before(last.line, line) for line, _ in time.marks)
 
 
 def _from_frames(

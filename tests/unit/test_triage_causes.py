@@ -1,5 +1,4 @@
 """Every cause has texts of its own figures that name it, and look-alikes that do not."""
-# ruff: noqa: E501 - log lines stand as they are printed
 
 from __future__ import annotations
 
@@ -108,7 +107,6 @@ CASES: list[tuple[str, str]] = [
     ("none.no_failure", ""),
     ("none.recovered_retry", "allocating 900.00 MiB on device 1: cudaMalloc failed: out of memory\nsched_reserve: compute buffer allocation failed, retrying without pipeline parallelism\nsrv    load_model: initializing, n_slots = 4"),
 ]  # fmt: skip
-
 
 
 @pytest.mark.parametrize(("cause", "text"), CASES)

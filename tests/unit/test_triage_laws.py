@@ -31,7 +31,7 @@ PREFIXES = (
 FAILING = [case for case in CASES if case[0].split(".")[0] not in ("none", "unknown")]
 NOISE = (
     "INFO 01-02 03:04:05 [api_server.py:10] Starting to serve the model",
-    "INFO:     10.0.0.9:40000 - \"GET /health HTTP/1.1\" 200 OK",
+    'INFO:     10.0.0.9:40000 - "GET /health HTTP/1.1" 200 OK',
     "WARNING 01-02 03:04:05 [config.py:9] some option is deprecated",
     "DEBUG a quite ordinary line of another program",
     "",

@@ -1,0 +1,104 @@
+"""The JSON object, its schema, the sums of the message, values, costs, and the generated pages."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kvbudget.cli.app import app
+from kvbudget.knowledge.patterns import load_patterns
+from kvbudget.logs.collect import LogReading, read_log
+from kvbudget.render.oom_triage import cause_page, markdown
+from kvbudget.triage.causes import catalogue
+from kvbudget.triage.report import document
+from kvbudget.triage.verdict import judge
+
+ROOT = Path(__file__).parents[2]
+PATTERNS = load_patterns()
+CHAPTER = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.16 GiB. GPU 0 has a total capacity of "
+    "79.65 GiB of which 808.96 MiB is free. Including non-PyTorch memory, this process has 78.86 GiB memory "
+    "in use. Of the allocated memory 76.12 GiB is allocated by PyTorch, and 1.94 GiB is reserved by PyTorch "
+    "but unallocated."
+)
+START = """\
+INFO 01-02 03:04:05 [gpu_worker.py:1] Available KV cache memory: 59.20 GiB
+INFO 01-02 03:04:05 [kv_cache_utils.py:1] GPU KV cache size: 484,960 tokens
+"""
+
+
+def read(text: str) -> LogReading:
+    return read_log(io.BytesIO(text.encode()), PATTERNS, name="t")
+
+
+def result(text: str, start: str | None = None) -> dict[str, object]:
+    reading = read(text)
+    return document(reading, judge(reading), read(start) if start else None)
+
+
+def test_the_sum_of_the_message() -> None:
+    rows = {row["name"]: row["value"] / 2**30 for row in result(CHAPTER)["arithmetic"]}  # type: ignore[attr-defined]
+    assert rows["capacity"] == pytest.approx(79.65, abs=0.005)
+    assert rows["free"] == pytest.approx(0.79, abs=0.005)
+    assert rows["outside_torch"] == pytest.approx(0.80, abs=0.005)
+    assert rows["request"] == pytest.approx(1.16, abs=0.005)
+
+
+@pytest.mark.parametrize("text", [CHAPTER, "Killed", "", "Traceback (most recent call last):"])
+def test_the_object_fits_its_schema(text: str) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((ROOT / "kvbudget/schemas/oom-triage.json").read_text())
+    jsonschema.validate(result(text), schema)
+
+
+def test_the_share_that_passes_the_start_up_check() -> None:
+    text = (
+        "ValueError: Free memory on device cuda:0 (41.00/47.38 GiB) on startup is less than desired GPU "
+        "memory utilization (0.95, 45.01 GiB)."
+    )
+    steps = result(text)["verdict"]["remedies"]  # type: ignore[index]
+    assert "0.86" in [step["value"] for step in steps]
+
+
+def test_the_length_that_fits_is_the_engines_own() -> None:
+    text = (
+        "ValueError: To serve at least one request with the model's max seq len (90000), (5.10 GiB KV cache is "
+        "needed, which is larger than the available KV cache memory (4.00 GiB). Based on the available memory, "
+        "the estimated maximum model length is 70560. Try increasing `gpu_memory_utilization`"
+    )
+    assert "70560" in [s["value"] for s in result(text)["verdict"]["remedies"]]  # type: ignore[index]
+
+
+def test_the_price_of_a_smaller_share() -> None:
+    start = START + (
+        "INFO 01-02 03:04:05 [worker.py:1] the current vLLM instance can use total_gpu_memory (79.60GiB) x "
+        "gpu_memory_utilization (0.98) = 78.01GiB\n"
+    )
+    (row,) = result(CHAPTER, start)["costs"]  # type: ignore[misc]
+    assert row["to"] == 0.92
+    assert row["kv_bytes"] / 2**30 == pytest.approx(-4.78, abs=0.02)
+    assert row["of_pool"] == pytest.approx(-0.08, abs=0.005)
+    assert row["requests_8k"] == pytest.approx(-4.8, abs=0.2)
+
+
+def test_exit_codes() -> None:
+    run = CliRunner()
+    assert run.invoke(app, ["oom-triage", "-", "--format", "json"], input="Killed\n").exit_code == 0
+    nothing = run.invoke(app, ["oom-triage", "--format", "json"], input="all is well\n")
+    assert nothing.exit_code == 3
+    assert json.loads(nothing.stdout)["verdict"]["cause"] == "none.no_failure"
+
+
+def test_the_pages_are_those_of_the_catalogue() -> None:
+    for name, row in catalogue().causes.items():
+        page = ROOT / "docs" / "causes" / f"{name}.md"
+        assert page.read_text(encoding="utf-8") == cause_page(name, row), f"run: make docs ({name})"
+
+
+def test_markdown_keeps_foreign_text_in_code_spans() -> None:
+    text = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. <b>`x`</b>"
+    assert "<b>" not in markdown(result(text)).replace("`" + text.replace("`", "'") + "`", "")
