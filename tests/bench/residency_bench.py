@@ -121,7 +121,7 @@ def main() -> None:
                 theirs = min(
                     wall([
                         str(peers / "bin/kvcache-simulator"), "run", "--trace", str(path),
-                        "--model", "meta-llama/Llama-3.1-8B", "--policies", "lru",
+                        "--model", "llama-3.1-8b", "--policies", "lru",
                         "--block-size", "512", "--no-progress",
                         "--budgets-gib", ",".join(map(str, BUDGETS)),
                     ])
