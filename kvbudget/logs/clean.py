@@ -104,6 +104,7 @@ _HEAD = re.compile(
     r"|\[\d+/\d+"
     r"|\[\s*\d+\.\d+\]"
     r"|[IWEF]\d{4} \d\d:\d\d:\d\d"
+    r"|(?:[\w./-]+:\d+ |\S+:\d+:\d+ \[\d+\] (?:\S+ )?)?NCCL (?:WARN|INFO)\b"
     r"|File [\"~/]"
     r"|Traceback \(most recent"
     r"|\w+(?:\.\w+)*(?:Error|Exception|Interrupt)\b:"
