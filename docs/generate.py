@@ -71,9 +71,19 @@ def commands() -> str:
     return "\n".join(line.rstrip() for line in "\n".join(lines).split("\n"))
 
 
+def causes() -> dict[Path, str]:
+    """docs/causes/*.md from logparsers/causes.yaml."""
+    from kvbudget.render.oom_triage import cause_index, cause_page
+    from kvbudget.triage.causes import catalogue
+
+    folder = DOCS / "causes"
+    found = {folder / f"{name}.md": cause_page(name, row) for name, row in catalogue().causes.items()}
+    return {folder / "README.md": cause_index(), **found}
+
+
 def pages() -> dict[Path, str]:
     """Page -> text, for every generated page."""
-    return {DOCS / "words.md": words(), DOCS / "commands.md": commands()}
+    return {DOCS / "words.md": words(), DOCS / "commands.md": commands(), **causes()}
 
 
 def main() -> int:

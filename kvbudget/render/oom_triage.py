@@ -180,6 +180,27 @@ def cause_page(name: str, row: Cause) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def cause_index() -> str:
+    """docs/causes/README.md."""
+    rows = [
+        f"| [{name}]({name}.md) | {row.title} | {'-' if row.knob == 'none' else row.knob} |"
+        for name, row in catalogue().causes.items()
+    ]
+    return "\n".join(
+        [
+            "# Causes",
+            "",
+            "What `kvbudget oom-triage` can name. Made from `logparsers/causes.yaml`; knob is the direction",
+            "of the utilisation knob.",
+            "",
+            "| cause | meaning | knob |",
+            "|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
 def _patterns(name: str) -> list[str]:
     from kvbudget.knowledge.patterns import load_patterns
 
