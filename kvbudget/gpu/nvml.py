@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.errors import InputError
@@ -125,13 +126,12 @@ class Nvml:
         limit = self._maybe(lambda: int(self._nv.nvmlDeviceGetMaxMigDeviceCount(handle)), 0)
         found = []
         for index in range(limit or 0):
-            slice_ = self._maybe(
-                lambda i=index: self._nv.nvmlDeviceGetMigDeviceHandleByIndex(handle, i)
-            )
+            get = partial(self._nv.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
+            slice_ = self._maybe(get)
             if slice_ is not None:
-                uuid = self._maybe(lambda s=slice_: _text(self._nv.nvmlDeviceGetUUID(s)))
+                uuid = self._maybe(partial(self._nv.nvmlDeviceGetUUID, slice_))
                 if uuid:
-                    found.append(uuid)
+                    found.append(_text(uuid))
         return found
 
     def _handle(self, device: int | str) -> Any:  # noqa: ANN401 - NVML's handle
@@ -147,8 +147,8 @@ class Nvml:
 
     def _memory(
         self,
-        handle: Any,
-        notes: list[str],  # noqa: ANN401
+        handle: Any,  # noqa: ANN401 - NVML's handle
+        notes: list[str],
     ) -> tuple[int | None, int | None, int | None, int | None, str | None]:
         nv = self._nv
         try:

@@ -1,1 +1,1 @@
-"""A real profile pass: the terms of the memory budget measured one by one, on a device or without."""
+"""A profile pass: the terms of the memory budget measured one by one, with a GPU or without."""

@@ -166,12 +166,12 @@ class MirrorModel:
         if not heads:
             return []
         chunks = -(-tokens // CHUNK)
-        new = {"device": self.device}
+        new = self.device
         return [
-            torch.zeros(tokens, heads, dtype=torch.float32, **new),
-            torch.zeros(tokens, heads, CHUNK, dtype=torch.float32, **new),
-            torch.zeros(tokens, heads, keys + values, dtype=self.dtype, **new),
-            torch.zeros(chunks, heads, keys, values, dtype=self.dtype, **new),
+            torch.zeros(tokens, heads, dtype=torch.float32, device=new),
+            torch.zeros(tokens, heads, CHUNK, dtype=torch.float32, device=new),
+            torch.zeros(tokens, heads, keys + values, dtype=self.dtype, device=new),
+            torch.zeros(chunks, heads, keys, values, dtype=self.dtype, device=new),
         ]
 
     def _feed_forward(self, layer: LayerShape, x: Tensor) -> Tensor:
@@ -251,7 +251,7 @@ class MirrorModel:
 
 
 class SamplerBuffers:
-    """What one sampler variant keeps per logit (bytes) and per multiprocessor (bytes per column)."""
+    """What one sampler variant keeps: bytes per logit, and per column and multiprocessor."""
 
     def __init__(self, per_logit: int, per_row: int, rows: int, *, real_sort: bool = False) -> None:
         self.per_logit, self.per_row, self.rows, self.real_sort = (
@@ -295,6 +295,13 @@ class DecodeCache:
                     batch, context, width, dtype=model.dtype, device=device
                 )
 
+    def first(self, batch: int) -> DecodeCache:
+        """The first `batch` sequences of this cache, sharing its memory."""
+        part = object.__new__(DecodeCache)
+        part.ids, part.positions = self.ids[:batch], self.positions[:batch]
+        part.slots = {number: slot[:batch] for number, slot in self.slots.items()}
+        return part
+
     def write(self, number: int, rows: Tensor) -> None:
         """Put this step's row of every sequence at its position, in place."""
         slot = self.slots.get(number)
@@ -314,8 +321,8 @@ def _flash(mixer: MixerShape, qkv: Tensor, width: int) -> Tensor:
     """The real fused kernel where there is one (CUDA)."""
     tokens, dim = qkv.shape[0], mixer.head_dim
     heads = width // dim
-    q = qkv[:, :width].unflatten(1, (heads, dim)).transpose(0, 1)
-    kv = qkv[:, -2 * mixer.kv_heads * dim :].unflatten(1, (2 * mixer.kv_heads, dim)).transpose(0, 1)
+    q = qkv[:, :width].unflatten(1, (heads, dim)).transpose(0, 1)  # type: ignore[no-untyped-call]
+    kv = qkv[:, -2 * mixer.kv_heads * dim :].unflatten(1, (2 * mixer.kv_heads, dim)).transpose(0, 1)  # type: ignore[no-untyped-call]
     k, v = kv[: mixer.kv_heads], kv[mixer.kv_heads :]
     out = torch.nn.functional.scaled_dot_product_attention(
         q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0), is_causal=True, enable_gqa=True

@@ -21,7 +21,7 @@ def run_phases(
     on_phase: Callable[[str], None] | None = None,
     on_snapshot: Callable[[Snapshot], None] | None = None,
 ) -> RankRecord:
-    """Run `phases` in order on one rank; an OutOfMemory ends the run and is recorded with its phase."""
+    """Run `phases` in order on one rank; an OutOfMemory ends the run and is kept with its phase."""
     record = RankRecord(rank)
     try:
         for phase in phases:

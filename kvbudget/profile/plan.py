@@ -63,7 +63,8 @@ def describe(job: Job, model: Model, policy: Policy) -> list[str]:
     sampler = sampler_bytes(job, policy)
     weights = int(model.weights_bytes(job.tp).value)
     return [
-        f"model {model.name} ({model.architecture}): {weights:,} B of weights per rank at TP {job.tp}",
+        f"model {model.name} ({model.architecture}): {weights:,} B of weights per rank, "
+        f"TP {job.tp}",
         f"device {job.device}; policy {policy.name}: baseline after phase {policy.baseline!r}, "
         f"{policy.consumed} ({policy.reason})",
         f"forward of {job.tokens:,} tokens; sampler {sampler.variant} on "

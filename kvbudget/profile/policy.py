@@ -30,7 +30,7 @@ class Policy:
 
 
 def load_policy(text: str) -> Policy:
-    """`vllm@0.33.0` or `vllm` (its newest release read). Raises InputError for an unknown engine."""
+    """`vllm@0.33.0`, or `vllm` (its newest release read). Raises InputError for unknown engines."""
     file = knowledge_file("formulas", "profile_policies.yaml")
     data = load_yaml(file)
     engines = data["engines"]

@@ -40,7 +40,8 @@ class Child:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "kvbudget.profile.child", str(write)],
                 stdin=subprocess.PIPE, stdout=self._stderr, stderr=self._stderr,
-                pass_fds=(write,), start_new_session=True, env={"OMP_WAIT_POLICY": "PASSIVE", **os.environ, **env},
+                pass_fds=(write,), start_new_session=True,
+                env={"OMP_WAIT_POLICY": "PASSIVE", **os.environ, **env},
             )  # fmt: skip
         finally:
             os.close(write)

@@ -1,4 +1,4 @@
-"""What the mirror runner needs to know of each layer: widths on one rank, from the model's anatomy."""
+"""What the mirror runner needs to know of each layer: its widths on one rank."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ def split(record: RankRecord, scene: Scene, job: Job, policy: Policy, model: Mod
     margin = (
         None if budget is None else found.free_at_baseline - budget - (0 if applied else graphs)
     )
-    result = {
+    result: dict[str, int | float | None] = {
         "kv_cache_memory": kv,
         "num_gpu_blocks": outcome.get("num_gpu_blocks"),
         "kv_cache_tokens": outcome.get("kv_cache_tokens"),

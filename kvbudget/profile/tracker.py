@@ -14,7 +14,7 @@ BLOCK = 512
 """Bytes an allocator rounds every request up to (c10: kMinBlockSize)."""
 
 
-class LiveBytes(TorchDispatchMode):
+class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """`allocated`: bytes of storages alive; `reserved`: the same, each rounded up to 512 B.
 
     `peak` and `peak_reserved` since the last `reset_peak`. Views and in-place operations add
@@ -23,7 +23,7 @@ class LiveBytes(TorchDispatchMode):
     """
 
     def __init__(self, limit: int | None = None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.limit = limit
         self.allocated = self.reserved = self.peak = self.peak_reserved = 0
         self.operations = 0
@@ -34,9 +34,9 @@ class LiveBytes(TorchDispatchMode):
 
     def __torch_dispatch__(
         self,
-        func: Any,
-        types: Any,
-        args: Any = (),
+        func: Any,  # noqa: ANN401 - torch's own signature
+        types: Any,  # noqa: ANN401
+        args: Any = (),  # noqa: ANN401
         kwargs: Any = None,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
         result = func(*args, **(kwargs or {}))

@@ -1,4 +1,4 @@
-"""A seeded device without memory: an allocator with 2 MiB segments, a driver, a neighbour. For tests."""
+"""A seeded device without memory: 2 MiB segments, a driver, a neighbour. For tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _segments(size: int) -> int:
 
 @dataclass
 class SimBackend:
-    """Everything a real rank would cost, in bytes, as given. `neighbour`: bytes by phase (+ takes)."""
+    """All a rank would cost, in bytes, as given. `neighbour`: bytes by phase (+ takes)."""
 
     total: int = 80 * 2**30
     driver_reserve: int = 600 * 2**20

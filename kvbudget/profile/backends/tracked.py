@@ -1,4 +1,4 @@
-"""`cpu` and `fake`: the same phases with real tensors or with none, counted by a live-storage tracker."""
+"""`cpu` and `fake`: the phases with real tensors or with none, counted by a storage tracker."""
 
 from __future__ import annotations
 

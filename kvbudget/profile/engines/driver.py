@@ -112,7 +112,7 @@ def _watch(
             if quiet > timeout:
                 return Failure(
                     "engine", "timeout",
-                    message=f"nothing printed for {timeout:g} s; missing: {_missing(output, launch)}",
+                    message=f"silent for {timeout:g} s; missing: {_missing(output, launch)}",
                 )  # fmt: skip
     reading = _read(bytes(output))
     if _complete(reading, launch, quiet=True):

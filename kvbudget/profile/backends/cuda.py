@@ -1,0 +1,229 @@
+"""`cuda`: the phases on a real GPU, one rank per process. Needs a CUDA build of torch."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kvbudget.errors import InputError
+from kvbudget.profile import graphs
+from kvbudget.profile.backends.tracked import torch_dtype
+from kvbudget.profile.host import host_memory
+from kvbudget.profile.mirror import DecodeCache, MirrorModel, SamplerBuffers
+from kvbudget.profile.plan import sampler_bytes, workspace_used
+from kvbudget.profile.protocols import OutOfMemory
+from kvbudget.profile.shapes import model_shape
+from kvbudget.profile.types import Scene, Snapshot
+
+if TYPE_CHECKING:
+    from kvbudget.model.config import Model
+    from kvbudget.profile.policy import Policy
+    from kvbudget.profile.types import Job
+
+SORTED_FROM = 32
+"""Bytes per logit from which a sampler variant is torch's own sort, run for real here."""
+WARM_UPS = 3
+BLOCK_TOKENS = 16
+
+
+class CudaBackend:
+    """One rank on the one visible device. The parent sets CUDA_VISIBLE_DEVICES to its UUID."""
+
+    def __init__(self, job: Job, model: Model, policy: Policy, *, rank: int, port: int) -> None:
+        if not torch.cuda.is_available():
+            raise InputError(
+                "PyTorch finds no CUDA device",
+                "this torch may be a CPU build; --device cpu and --device fake need no GPU",
+            )
+        self.job, self.model, self.policy, self.rank, self.port = job, model, policy, rank, port
+        self.device = "cuda:0"
+        self.runner: MirrorModel | None = None
+        self.integrated = False
+        self._peak: int | None = None
+        self._extra: dict[str, int] = {}
+        self._notes: list[str] = []
+        self._nvml = contextlib.ExitStack()
+        self._reader: Any = None
+        self._uuid = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+
+    def scene(self) -> Scene:
+        props = torch.cuda.get_device_properties(0)
+        self.integrated = bool(getattr(props, "is_integrated", False))
+        notes = []
+        config = os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF")
+        if config:
+            notes.append(f"allocator settings in force: {config}")
+        if self.integrated:
+            notes.append("memory is shared with the host: free is what the host has available")
+        return Scene(
+            "cuda", props.name, None, int(props.total_memory), None, None,
+            integrated=self.integrated, sm_count=props.multi_processor_count,
+            compute_capability=f"{props.major}.{props.minor}", notes=tuple(notes),
+        )  # fmt: skip
+
+    def run(self, phase: str) -> None:
+        work = getattr(self, f"_{phase}", None)
+        if work is None:
+            return
+        try:
+            with torch.no_grad():
+                work()
+            torch.cuda.synchronize()
+        except torch.cuda.OutOfMemoryError as exc:
+            free = None
+            with contextlib.suppress(RuntimeError):
+                free = int(torch.cuda.mem_get_info(0)[0])
+            raise OutOfMemory(_requested(str(exc)), free, str(exc).splitlines()[0]) from exc
+
+    def _context(self) -> None:
+        from kvbudget.gpu.nvml import open_nvml
+
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        torch.empty(1, device=self.device)
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        with contextlib.suppress(InputError):
+            self._reader = self._nvml.enter_context(open_nvml())
+
+    def _nccl(self) -> None:
+        if self.job.tp == 1:
+            return
+        import torch.distributed as dist
+
+        dist.init_process_group(
+            "nccl", init_method=f"tcp://127.0.0.1:{self.port}", rank=self.rank,
+            world_size=self.job.tp,
+        )  # fmt: skip
+        dist.all_reduce(torch.ones(1, device=self.device))
+        self._tidy()
+
+    def _handles(self) -> None:
+        """cuBLAS and cuBLASLt create their handles and workspaces at the first product."""
+        small = torch.ones(16, 16, device=self.device, dtype=torch.bfloat16)
+        torch.mm(small, small)
+        torch.nn.functional.linear(small, small, small[0])
+        del small
+        torch.cuda.synchronize()
+
+    def _baseline(self) -> None:
+        self._tidy()
+
+    def _weights(self) -> None:
+        self.runner = MirrorModel(
+            model_shape(self.model, self.job.tp), dtype=torch_dtype(self.model),
+            device=self.device, keep_workspace=self.policy.moe_workspace == "persistent",
+            workspace=workspace_used(self.model, self.policy), real_attention=True,
+        )  # fmt: skip
+        self.runner.load()
+
+    def _reset(self) -> None:
+        self._tidy()
+        self._peak = None
+        torch.cuda.reset_peak_memory_stats()
+
+    def _forward(self) -> None:
+        assert self.runner is not None
+        torch.cuda.reset_peak_memory_stats()
+        self.runner.forward(self.job.tokens)
+
+    def _sampler(self) -> None:
+        assert self.runner is not None
+        torch.cuda.reset_peak_memory_stats()
+        if self.policy.consumed == "load":
+            return
+        count = torch.cuda.get_device_properties(0).multi_processor_count
+        plan = sampler_bytes(self.job, self.policy, count)
+        self._notes += plan.notes
+        buffers = SamplerBuffers(
+            plan.per_logit, plan.per_row, plan.rows, real_sort=plan.per_logit >= SORTED_FROM
+        )
+        self.runner.sample(self.job.tokens, min(self.job.requests, self.job.tokens), buffers)
+
+    def _after(self) -> None:
+        self._peak = int(torch.cuda.max_memory_allocated())
+        self._tidy()
+
+    def _graphs(self) -> None:
+        """Capture decode steps, largest first, into a pool that is thrown away."""
+        if not self.job.graphs or self.policy.consumed == "load":
+            return
+        assert self.runner is not None
+        sizes = graphs.ladder(self.job.requests)[::-1]
+        cache = DecodeCache(self.runner, sizes[0], BLOCK_TOKENS)
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UPS):
+                self.runner.decode(cache)
+                cache.positions.zero_()
+        torch.cuda.current_stream().wait_stream(stream)
+        self._tidy()
+        captured, samples, pool = [], [], torch.cuda.graph_pool_handle()
+        for size in sizes if self.job.all_graphs else sizes[:2]:
+            before = int(torch.cuda.mem_get_info(0)[0])
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool):
+                self.runner.decode(cache.first(size))
+            torch.cuda.synchronize()
+            captured.append(graph)
+            samples.append(before - int(torch.cuda.mem_get_info(0)[0]))
+        self._extra["graph_memory"] = graphs.estimate(samples[:2], len(sizes))
+        self._extra["graphs_captured"] = len(samples)
+        if self.job.all_graphs:
+            self._extra["graph_memory_full"] = sum(samples)
+        for graph in captured:
+            graph.reset()
+        captured.clear()
+        del pool, cache
+        self._tidy()
+
+    def _free(self) -> None:
+        assert self.runner is not None
+        self.runner.unload()
+        self._tidy()
+
+    def _tidy(self) -> None:
+        torch.cuda.synchronize()
+        gc.collect()
+        torch.cuda.empty_cache()
+
+    def read(self, phase: str) -> Snapshot:
+        free, total = (int(n) for n in torch.cuda.mem_get_info(0))
+        if self.integrated:
+            free = host_memory()[1] or free
+        used = None
+        if self._reader is not None:
+            with contextlib.suppress(InputError):
+                key = self._uuid if not self._uuid.isdigit() else int(self._uuid)
+                used = self._reader.used(key)
+        extra, self._extra = self._extra, {}
+        peak = int(torch.cuda.max_memory_allocated()) if self._peak is None else self._peak
+        return Snapshot(
+            phase, free, total, int(torch.cuda.memory_allocated()),
+            int(torch.cuda.memory_reserved()), peak, used, None, extra,
+        )  # fmt: skip
+
+    def notes(self) -> list[str]:
+        return list(dict.fromkeys(self._notes))
+
+    def close(self) -> None:
+        self._nvml.close()
+        if self.job.tp > 1 and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+def _requested(message: str) -> int | None:
+    """Bytes of "Tried to allocate 3.50 GiB", as far as its digits go."""
+    from kvbudget.units import parse_size
+
+    _, found, rest = message.partition("Tried to allocate ")
+    if not found:
+        return None
+    try:
+        return parse_size("".join(rest.split(". ")[0].split()[:2]).rstrip("."))
+    except InputError:
+        return None

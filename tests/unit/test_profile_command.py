@@ -1,0 +1,139 @@
+"""`kvbudget profile` as a user runs it: real processes, exit codes, the schema, nothing left."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "kvbudget", "profile"]
+SCHEMA = Path(__file__).parents[2] / "kvbudget" / "schemas" / "profile.json"
+
+
+def run(*args, env=None):
+    return subprocess.run(
+        [*COMMAND, *map(str, args)], capture_output=True, text=True, check=False,
+        env={**os.environ, **(env or {})},
+    )  # fmt: skip
+
+
+def document(done):
+    jsonschema = pytest.importorskip("jsonschema")
+    raw = json.loads(done.stdout)
+    jsonschema.validate(raw, json.loads(SCHEMA.read_text()))
+    return raw
+
+
+@pytest.mark.torch
+def test_cpu_and_fake_agree_and_replay_is_the_same(tmp_path):
+    pytest.importorskip("torch")
+    out = {}
+    for device in ("cpu", "fake"):
+        done = run("--model", "tiny", "--device", device, "--max-num-batched-tokens", 512,
+                   "--gpu-memory", "2GiB", "--decode-steps", 3, "--format", "json",
+                   "--record", tmp_path / f"{device}.json")  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        out[device] = document(done)
+        assert out[device]["identity"]["difference"] == 0
+    for raw in out.values():
+        for phase in raw["ranks"][0]["phases"]:
+            phase["seconds"] = None
+    assert out["cpu"]["ranks"] == out["fake"]["ranks"]
+    assert out["cpu"]["result"] == out["fake"]["result"]
+    again = document(run("--replay", tmp_path / "cpu.json", "--format", "json"))
+    assert again["result"] == out["cpu"]["result"]
+    other = document(
+        run("--replay", tmp_path / "cpu.json", "--policy", "vllm@0.10.2", "--format", "json")
+    )
+    assert other["result"]["kv_cache_memory"] > again["result"]["kv_cache_memory"]
+    assert str(Path(__file__).parents[2]) not in (tmp_path / "cpu.json").read_text()
+
+
+@pytest.mark.torch
+def test_out_of_memory_is_exit_1():
+    pytest.importorskip("torch")
+    done = run("--model", "tiny", "--device", "fake", "--gpu-memory", "5MiB", "--format", "json")
+    assert done.returncode == 1
+    failure = document(done)["failure"]
+    assert (failure["phase"], failure["kind"]) == ("weights", "oom")
+    assert failure["requested"] > failure["free"]
+
+
+def test_dry_run_needs_no_torch():
+    done = run("--model", "tiny", "--device", "fake", "--dry-run", "--format", "json")
+    assert done.returncode == 0
+    assert len(document(done)["plan"]) == 5
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--device", "cpu"),
+        ("--model", "nowhere", "--device", "cpu"),
+        ("--model", "tiny", "--device", "tpu"),
+        ("--model", "tiny", "--device", "cpu", "--gpu-memory-utilization", "1.5"),
+        ("--model", "tiny", "--device", "cpu", "--policy", "other@1"),
+        ("--model", "tiny", "--engine", "other"),
+        ("--replay", "nowhere.json"),
+    ],
+)
+def test_unusable_input_is_exit_2(args):
+    done = run(*args)
+    assert done.returncode == 2, done.stderr
+    assert "kvbudget:" in done.stderr
+    assert not done.stdout
+
+
+def test_without_a_driver_cuda_is_exit_2():
+    from kvbudget.gpu.nvml import NoLibrary, open_nvml
+
+    try:
+        with open_nvml():
+            pytest.skip("there is a driver here")
+    except NoLibrary:
+        pass
+    assert run("--model", "tiny", "--device", "cuda").returncode == 2
+
+
+def children_of(pid):
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_behind(how):
+    pytest.importorskip("torch")
+    process = subprocess.Popen(
+        [*COMMAND, "--model", "tiny", "--device", "cpu"], stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    children = []
+    for _ in range(200):
+        children = children_of(process.pid)
+        if children or process.poll() is not None:
+            break
+        time.sleep(0.05)
+    assert children
+    time.sleep(0.5)
+    process.send_signal(how)
+    process.wait(20)
+    for _ in range(100):
+        alive = [pid for pid in children if Path(f"/proc/{pid}").exists()
+                 and "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()]  # fmt: skip
+        if not alive:
+            break
+        time.sleep(0.05)
+    assert not alive
