@@ -119,13 +119,19 @@ def eager(facts: Gathered) -> bool:
     )
 
 
+BUSY_BELOW = 0.85
+"""A card with less of its total free before the weights is shared with others, or unified memory."""
+
+
 def _setting(facts: Gathered, request: Request, engine: Engine, version: str) -> Setting:
     gpu = request.gpu
+    total, free = facts.value("total_memory"), facts.value("avail_memory_before_weights")
+    shared = total is not None and free is not None and free < BUSY_BELOW * total
     return Setting(
         engine.name, version, facts.texts.get("engine_core"),
         _role(facts, engine, "tensor_parallel_size", 1),
         _role(facts, engine, "pipeline_parallel_size", 1),
-        gpu.peer if gpu else None, gpu.compute_capability if gpu else None,
+        gpu.peer if gpu else None, gpu.compute_capability if gpu else None, shared,
     )  # fmt: skip
 
 

@@ -17,7 +17,10 @@ NEWEST = "9999"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What an era is chosen by. `version` None: the newest. `peer`: as in gpus.yaml, or None."""
+    """What an era is chosen by. `version` None: the newest. `peer`: as in gpus.yaml, or None.
+
+    shared: others hold a good part of the card before the engine starts (or memory is unified).
+    """
 
     engine: str
     version: str | None = None
@@ -26,6 +29,7 @@ class Setting:
     pp: int = 1
     peer: str | None = None
     compute_capability: str | None = None
+    shared: bool = False
 
 
 @lru_cache(maxsize=1)
@@ -75,6 +79,8 @@ def _applies(setting: Setting, row: dict[str, Any]) -> bool:
         if row["ranks"] != ranks:
             return False
     if "peer" in row and setting.peer != row["peer"]:
+        return False
+    if "shared" in row and setting.shared != row["shared"]:
         return False
     wanted = row.get("compute_capability")
     if wanted is None:
