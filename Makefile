@@ -16,7 +16,9 @@ $(STAMP): pyproject.toml
 	@touch $(STAMP)
 
 demo: $(STAMP)
-	$(BIN)/kvbudget explain-log docs/samples/vllm-llama3-8b.log
+	$(BIN)/kvbudget explain-log docs/samples/vllm-llama3-8b.log --bytes-per-block 2MiB
+	$(BIN)/kvbudget oom-triage docs/samples/crash-runtime.log --startup-log docs/samples/vllm-llama3-8b.log
+	$(BIN)/kvbudget profile --model tiny
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
@@ -32,6 +34,15 @@ imports: $(STAMP)
 	$(BIN)/lint-imports
 
 check: lint type imports
+
+# The pages that are made from data; a test compares them.
+docs: $(STAMP)
+	$(BIN)/python docs/generate.py
+
+# Each bench prints its own table; the figures of record are in docs/performance.md.
+bench: $(STAMP)
+	for script in $(sort $(filter-out %_peers.py %_traces.py,$(wildcard tests/bench/*_bench.py))); do \
+	  echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 # Every observed start-up beside its prediction: make accuracy ROWS=rows.jsonl CONFIGS=configs/
 accuracy: $(STAMP)

@@ -52,9 +52,7 @@ def test_an_sglang_start_closes_per_rank():
 
 
 def test_gigabytes_left_become_an_interval_of_blocks():
-    code, report = explain(
-        b"Available KV cache memory: 54.4 GiB\n", "--bytes-per-block", "2097152"
-    )
+    code, report = explain(b"Available KV cache memory: 54.4 GiB\n", "--bytes-per-block", "2097152")
     assert code == 0
     (derivation,) = report["derivations"]
     steps = {step["name"]: step for step in derivation["steps"]}
@@ -78,7 +76,14 @@ def test_a_wrapped_sentence_is_put_together_and_keeps_its_first_line():
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\n\n", b"\x00\x01\x02\xff\xfe" * 999, b"hello world\n", b"\xff" * 50_000, b"GiB" * 400_000],
+    [
+        b"",
+        b"\n\n",
+        b"\x00\x01\x02\xff\xfe" * 999,
+        b"hello world\n",
+        b"\xff" * 50_000,
+        b"GiB" * 400_000,
+    ],
     ids=["empty", "blank", "binary", "other program", "not utf-8", "one long line"],
 )
 def test_nothing_recognised_is_exit_3_with_the_object(data):
@@ -149,3 +154,15 @@ def test_output_goes_to_a_file_whole(tmp_path):
     assert run("explain-log", log, "--format", "markdown", "-o", str(out)).returncode == 0
     assert "| KV cache |" in out.read_text()
     assert run("explain-log", log, "-o", str(tmp_path / "no" / "dir")).returncode == 2
+
+
+@pytest.mark.parametrize("name", ["vllm-llama3-8b.log", "sglang-tp2.log"])
+def test_the_json_follows_its_schema(name):
+    from importlib.resources import files
+
+    import jsonschema
+
+    schema = json.loads(files("kvbudget").joinpath("schemas/explain-log.json").read_text())
+    jsonschema.validate(
+        explain((SAMPLES / name).read_bytes(), "--bytes-per-block", "2MiB")[1], schema
+    )
