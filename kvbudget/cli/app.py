@@ -40,7 +40,18 @@ def root(
     """Where the GPU memory of a vLLM or SGLang server goes, and why."""
 
 
-from kvbudget.cli import derive, diff, explain_log, gate, oom_triage, plan, profile, residency, watch  # noqa: E402
+from kvbudget.cli import (  # noqa: E402
+    derive,
+    diff,
+    explain_log,
+    gate,
+    knowledge,
+    oom_triage,
+    plan,
+    profile,
+    residency,
+    watch,
+)
 
 # In the order of the help text.
 explain_log.register(app)
@@ -52,6 +63,7 @@ profile.register(app)
 watch.register(app)
 residency.register(app)
 gate.register(app)
+knowledge.register(app)
 
 
 def main() -> None:

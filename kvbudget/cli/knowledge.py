@@ -1,0 +1,252 @@
+"""`kvbudget knowledge list | show | check | drift`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kvbudget.cli.options import Format, FormatOption, KnowledgeOption, OutputOption
+from kvbudget.errors import EXIT_FINDINGS, InputError
+
+EPILOG = """\b
+Examples:
+  kvbudget knowledge list vllm
+  kvbudget knowledge show vllm.kv.available
+  kvbudget knowledge check ./my-patterns
+  kvbudget knowledge drift vllm --checkout ~/src/vllm
+Exit: 0 fine, 1 something is wrong (check) or moved (drift), 2 no such thing.
+"""
+
+knowledge = typer.Typer(
+    help="What kvbudget knows: engine lines, failures and formulas, for which versions, from where.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog=EPILOG,
+)
+
+
+@knowledge.command("list")
+def list_(
+    word: Annotated[
+        str, typer.Argument(metavar="[WORD]", help="Only ids, engines or meanings that hold WORD.")
+    ] = "",
+    format: FormatOption = Format.text,
+    output: OutputOption = None,
+    overlays: KnowledgeOption = None,
+) -> None:
+    """Every log line, failure and formula file: id, versions, meaning."""
+    rows = [row for row in _rows(overlays) if word.lower() in " ".join(row[:4]).lower()]
+    if not rows:
+        raise InputError(
+            f"nothing known holds {word!r}", "kvbudget knowledge list shows everything"
+        )
+    _emit_table("list", ("kind", "id", "versions", "doc"), rows, format, output)
+
+
+@knowledge.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="ID", help="An id as `knowledge list` prints it.")],
+    format: FormatOption = Format.text,
+    output: OutputOption = None,
+    overlays: KnowledgeOption = None,
+) -> None:
+    """One entry whole: pattern, facts and units, source, samples and lines it must not match."""
+    import msgspec
+
+    from kvbudget.knowledge.patterns import load_patterns
+    from kvbudget.knowledge.where import knowledge_dir
+    from kvbudget.render.json_v1 import dumps
+    from kvbudget.render.output import emit
+    from kvbudget.render.text import plain
+
+    pattern = load_patterns(tuple(overlays or ())).get(name)
+    if pattern is not None:
+        entry: dict[str, Any] = {
+            "schema": "kvbudget.knowledge-show/1",
+            "engine": pattern.engine,
+            "file": "/".join(Path(pattern.file).parts[-2:]),
+            **msgspec.to_builtins(pattern.entry),
+        }
+        if format is Format.json:
+            emit(dumps(entry), output)
+            return
+        body = "\n".join(_lines(entry))
+        emit(
+            f"```\n{_plain_lines(body)}\n```" if format is Format.markdown else _plain_lines(body),
+            output,
+        )
+        return
+    path = knowledge_dir("formulas") / f"{name}.yaml"
+    if not path.is_file() or ".." in name:
+        raise InputError(
+            f"nothing known is called {plain(name)}", "kvbudget knowledge list names all"
+        )
+    text = path.read_text(encoding="utf-8")
+    if format is Format.json:
+        from kvbudget.knowledge.yamlfile import load_yaml
+
+        emit(dumps({**load_yaml(path), "schema": "kvbudget.knowledge-show/1"}), output)
+        return
+    emit(f"```yaml\n{text}```" if format is Format.markdown else text, output)
+
+
+@knowledge.command()
+def check(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="[DIR]", help="Your own files; without it, the shipped ones."),
+    ] = None,
+    format: FormatOption = Format.text,
+    output: OutputOption = None,
+) -> None:
+    """Prove every sample, reject, worked example, unit and promise of the data files."""
+    from kvbudget.formula.check import check_dir
+    from kvbudget.knowledge.patterns import pattern_files
+    from kvbudget.knowledge.where import knowledge_dir
+    from kvbudget.logs.selftest import check_patterns
+    from kvbudget.render.json_v1 import dumps
+    from kvbudget.render.output import emit
+    from kvbudget.render.text import plain
+
+    if folder is None:
+        paths = pattern_files()
+        formulas = check_dir(knowledge_dir("formulas"))
+    else:
+        if not folder.is_dir():
+            raise InputError(f"not a folder: {folder}", "give a folder of YAML files")
+        own = folder / "logparsers" if (folder / "logparsers").is_dir() else folder
+        below = folder / "formulas"
+        paths = [p for p in sorted(own.rglob("*.yaml")) if not p.is_relative_to(below)]
+        formulas = check_dir(below) if below.is_dir() else []
+        if not paths and not below.is_dir():
+            raise InputError(f"no YAML file below {folder}", "logparsers/README.md shows one")
+    outcome = check_patterns(paths)
+    errors = [str(p) for p in outcome.problems if p.level == "error"] + [str(p) for p in formulas]
+    warnings = [str(p) for p in outcome.problems if p.level == "warning"]
+    if format is Format.json:
+        document = {
+            "schema": "kvbudget.knowledge-check/1",
+            "files": outcome.files,
+            "patterns": outcome.patterns,
+            "samples": outcome.samples,
+            "rejects": outcome.rejects,
+            "errors": errors,
+            "warnings": warnings,
+        }
+        emit(dumps(document), output)
+    else:
+        lines = [f"error: {plain(text)}" for text in errors]
+        lines += [f"warning: {plain(text)}" for text in warnings]
+        lines.append(
+            f"{outcome.patterns} patterns in {outcome.files} files, {outcome.samples} samples, "
+            f"{outcome.rejects} rejects: {len(errors)} errors, {len(warnings)} warnings"
+        )
+        emit(
+            "\n".join(f"- {line}" if format is Format.markdown else line for line in lines), output
+        )
+    if errors:
+        raise typer.Exit(EXIT_FINDINGS)
+
+
+@knowledge.command()
+def drift(
+    engine: Annotated[str, typer.Argument(help="vllm or sglang.")],
+    checkout: Annotated[Path, typer.Option(metavar="DIR", help="A checkout of the engine.")],
+    engine_version: Annotated[
+        str | None, typer.Option(metavar="V", help="Files of this release instead of the newest.")
+    ] = None,
+    format: FormatOption = Format.text,
+    output: OutputOption = None,
+) -> None:
+    """Which cited source lines no longer stand in a checkout of the engine."""
+    from kvbudget.formula.drift import drift as look
+
+    found = look(engine, checkout, engine_version)
+    rows: list[tuple[str, ...]] = [
+        (d.verdict, f"{d.file}:{d.step}", d.path, d.anchor or "") for d in found
+    ]
+    _emit_table("drift", ("verdict", "step", "path", "anchor"), rows, format, output)
+    if any(d.verdict != "stands" for d in found):
+        raise typer.Exit(EXIT_FINDINGS)
+
+
+def _rows(overlays: list[Path] | None) -> list[tuple[str, ...]]:
+    from kvbudget.knowledge.patterns import load_patterns
+    from kvbudget.knowledge.where import knowledge_dir
+    from kvbudget.knowledge.yamlfile import load_yaml
+
+    patterns = load_patterns(tuple(overlays or ())).patterns
+    rows: list[tuple[str, ...]] = [
+        (
+            "failure" if p.is_failure else "line",
+            p.id,
+            p.entry.versions,
+            " ".join(p.entry.doc.split()),
+        )
+        for p in patterns
+    ]
+    root = knowledge_dir("formulas")
+    for path in sorted(root.rglob("*.yaml")):
+        raw = load_yaml(path)
+        if isinstance(raw, dict) and raw.get("schema") == "kvbudget.formula/1":
+            name = path.relative_to(root).with_suffix("").as_posix()
+            doc = " ".join(str(raw.get("doc", "")).split())
+            rows.append(("formula", name, str(raw.get("versions", "")), doc))
+    return rows
+
+
+def _emit_table(
+    name: str,
+    head: tuple[str, ...],
+    rows: list[tuple[str, ...]],
+    format: Format,
+    output: Path | None,
+) -> None:
+    from kvbudget.render.json_v1 import dumps
+    from kvbudget.render.output import emit
+    from kvbudget.render.text import plain
+
+    if format is Format.json:
+        entries = [dict(zip(head, row, strict=True)) for row in rows]
+        emit(dumps({"schema": f"kvbudget.knowledge-{name}/1", "entries": entries}), output)
+    elif format is Format.markdown:
+        cells = [head, tuple("---" for _ in head), *rows]
+        escaped = (" | ".join(plain(cell).replace("|", "\\|") for cell in row) for row in cells)
+        emit("\n".join(f"| {line} |" for line in escaped), output)
+    else:
+        widths = [max(len(row[i]) for row in rows) for i in range(len(head) - 1)] if rows else []
+        emit(
+            "\n".join(
+                "  ".join(
+                    [*(plain(c).ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]
+                )
+                for row in rows
+            ),
+            output,
+        )
+
+
+def _lines(value: Any, indent: str = "") -> list[str]:  # noqa: ANN401 - any JSON value
+    """A JSON value as indented `key: value` lines."""
+    lines: list[str] = []
+    pairs = value.items() if isinstance(value, dict) else ((None, item) for item in value)
+    for key, item in pairs:
+        head = f"{indent}- " if key is None else f"{indent}{key}: "
+        if isinstance(item, dict | list | tuple) and item:
+            lines += [head.rstrip(), *_lines(item, indent + "  ")]
+        elif item not in (None, "", [], {}, ()):
+            lines.append(f"{head}{item}")
+    return lines
+
+
+def _plain_lines(text: str) -> str:
+    """Each line of `text` without control characters."""
+    from kvbudget.render.text import plain
+
+    return "\n".join(plain(line) for line in text.split("\n"))
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(knowledge, name="knowledge")
