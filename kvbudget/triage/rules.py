@@ -236,7 +236,7 @@ _BY_PHASE = {
     "profile": "vram.profile_peak",
     "kv_alloc": "vram.kv_pool_alloc",
     "graph_capture": "vram.graph_capture",
-    "warmup": "vram.runtime_buffers",
+    "warmup": "vram.profile_peak",
     "runtime": "vram.activation_runtime",
     "ready": "vram.activation_runtime",
     "wake_up": "vram.wake_up_no_room",
@@ -248,8 +248,8 @@ _BY_PHASE = {
 def phase_reached(s: Situation) -> Finding | None:
     """The phase that the last start-up line before it shows."""
     cause = _BY_PHASE.get(s.phase or "")
-    if cause is None:
-        return None
+    if cause is None or (s.phase == "warmup" and s.owner is None):
+        return None  # after the last graph: the warm-up or already serving
     sure = "likely" if s.owner is not None or s.event.entry.phase else "possible"
     return Finding(
         cause,

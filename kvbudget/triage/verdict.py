@@ -66,7 +66,10 @@ def _strength(event: Event) -> tuple[bool, bool, int]:
 def _first_failure(time: Timeline) -> Event | None:
     """The first failure in time; a later line replaces it only when it is about the same one."""
     primary: Event | None = None
-    causes = [e for e in time.of_kind("cause") if e.cause]
+    advice = {e.line for e in time.of_kind("hint") if e.entry.id == "hint.advice"}
+    causes = [
+        e for e in time.of_kind("cause") if e.cause and not (e.cause == BARE and e.line in advice)
+    ]
     sites: dict[int, Event] = {}
     for event in causes:
         known = sites.get(event.line)
