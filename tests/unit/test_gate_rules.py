@@ -69,7 +69,9 @@ def test_context_not_servable_needs_card_and_model(tmp_path: Path):
     )
     policy = "gate: {models: {own/big: {config: m/config.json}}, hosts: [{match: '**', gpu: H100-80GB, gpus: 2}]}"
     command = "vllm serve own/big -tp 2 --max-model-len {}\n"
-    report = judge(tmp_path, {"a.sh": command.format(131072), "m/config.json": config, "kvbudget.yaml": policy})
+    report = judge(
+        tmp_path, {"a.sh": command.format(131072), "m/config.json": config, "kvbudget.yaml": policy}
+    )
     assert [f.rule for f in report.findings if f.level == "error"] == ["GATE017"]
     report = judge(tmp_path, {"a.sh": command.format(4096)})
     assert not [f for f in report.findings if f.level == "error"]

@@ -274,7 +274,7 @@ class Renderer:
         text: Text,
         spans: list[re.Match[str]],
         value: Any,
-        condition: str,  # noqa: ANN401
+        condition: str,
         head: int,
         tail: int,
         start: int,
