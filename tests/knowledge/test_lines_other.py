@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +11,9 @@ from kvbudget.knowledge.patterns import load_patterns, pattern_files
 from kvbudget.logs.collect import read_log
 from kvbudget.logs.selftest import check_patterns
 from kvbudget.units import GIB, KIB, MIB
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 FILES = [p for p in pattern_files() if p.name.startswith("lines") and p.parent.name != "vllm"]
 
@@ -37,7 +40,7 @@ def gib(number: float) -> int:
     return round(number * GIB)
 
 
-WORDINGS = {
+WORDINGS: dict[str, tuple[str, dict[str, int]]] = {
     "sglang 0.4.1 load end": (
         "[2024-12-30 10:00:00 TP0] Load weight end. type=A, dtype=torch.float16, avail mem=61.25 GB",
         {"avail_memory_after_weights": gib(61.25)},
@@ -150,4 +153,4 @@ def test_wordings(name: str) -> None:
 
 
 def test_limit_of_no_limit_is_unknown() -> None:
-    assert "host.cgroup_limit" not in facts(str(WORDINGS["container without limit"][0]) + "\n")
+    assert "host.cgroup_limit" not in facts(WORDINGS["container without limit"][0] + "\n")
