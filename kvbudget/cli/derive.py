@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kvbudget.cli.engine_flags import EngineFlagsCommand, unmarked
 from kvbudget.cli.options import Format, FormatOption, OutputOption
 
 EPILOG = """\b
@@ -82,7 +83,8 @@ def derive(
     from kvbudget.render.output import emit
 
     inputs = Inputs(
-        tokens=(*(args or ()), *ctx.args), engine=engine, versions=tuple(engine_version or ()),
+        tokens=unmarked([*(args or ()), *ctx.args]), engine=engine,
+        versions=tuple(engine_version or ()),
         gpu=gpu, gpu_memory=gpu_memory, env=tuple(env or ()), stated=tuple(set_ or ()),
         assume=tuple(assume or ()), log=from_log, profile=from_profile,
     )  # fmt: skip
@@ -104,4 +106,4 @@ def derive(
 
 
 def register(app: typer.Typer) -> None:
-    app.command("derive", epilog=EPILOG, context_settings=CONTEXT)(derive)
+    app.command("derive", cls=EngineFlagsCommand, epilog=EPILOG, context_settings=CONTEXT)(derive)

@@ -17,6 +17,7 @@ from kvbudget.cli.derive import (
     SetOption,
     VersionOption,
 )  # fmt: skip
+from kvbudget.cli.engine_flags import EngineFlagsCommand, unmarked
 from kvbudget.cli.options import Format, FormatOption, OutputOption
 
 EPILOG = """\b
@@ -63,7 +64,8 @@ def plan(
     from kvbudget.render.output import emit
 
     inputs = Inputs(
-        tokens=(*(args or ()), *ctx.args), engine=engine, versions=tuple(engine_version or ()),
+        tokens=unmarked([*(args or ()), *ctx.args]), engine=engine,
+        versions=tuple(engine_version or ()),
         gpu=gpu, gpu_memory=gpu_memory, env=tuple(env or ()), stated=tuple(set_ or ()),
         assume=tuple(assume or ()),
     )  # fmt: skip
@@ -83,4 +85,4 @@ def plan(
 
 
 def register(app: typer.Typer) -> None:
-    app.command("plan", epilog=EPILOG, context_settings=CONTEXT)(plan)
+    app.command("plan", cls=EngineFlagsCommand, epilog=EPILOG, context_settings=CONTEXT)(plan)

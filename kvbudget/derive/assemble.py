@@ -185,6 +185,9 @@ def _take_flags(facts: Gathered, request: Request, engine: Engine, version: str)
         value = request.flags[flag.name] if given else default_of(flag, version, machine)
         if value is None:
             continue
+        if given and flag.unmodelled and value:
+            facts.notes.append(f"{flag.cli[0]}: {flag.unmodelled}; not in these figures "
+                               "(--set weights_memory=SIZE states the sum)")  # fmt: skip
         source = (
             Provenance("flag", flag.cli[0])
             if given

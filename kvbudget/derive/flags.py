@@ -26,7 +26,10 @@ _ASSIGN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 @dataclass(frozen=True)
 class Flag:
-    """One row of flags.yaml. `fact`: the fact its value is, where the name differs."""
+    """One row of flags.yaml. `fact`: the fact its value is, where the name differs.
+
+    unmodelled: what a user who sets the flag should know is not in the figures.
+    """
 
     name: str
     cli: tuple[str, ...]
@@ -36,6 +39,7 @@ class Flag:
     removed: str | None
     doc: str
     fact: str
+    unmodelled: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ def load_flags(engine: str) -> dict[str, Flag]:
         row["name"]: Flag(
             row["name"], tuple(row["cli"]), row["type"], tuple(row.get("defaults") or ()),
             row.get("since"), row.get("removed"), " ".join(str(row.get("doc", "")).split()),
-            row.get("fact", row["name"]),
+            row.get("fact", row["name"]), row.get("unmodelled"),
         )
         for row in raw["flags"]
     }  # fmt: skip

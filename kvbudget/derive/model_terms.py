@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from typing import TYPE_CHECKING
 
 from kvbudget.budget import Amount, Provenance
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kvbudget.derive.request import Request
     from kvbudget.formula.registry import Engine
 
+_NO_GRAPHS = re.compile(r"cudagraph_mode\W+NONE\b|\blevel\W+0\b", re.IGNORECASE)
 FULL_LENGTH = frozenset({"full", "mla", "indexer"})
 
 
@@ -107,20 +108,8 @@ def eager(facts: Gathered) -> bool:
         return True
     if facts.value("disable_cuda_graph"):
         return True
-    config = facts.texts.get("compilation_config", "")
-    if config.strip() == "0":
-        return True
-    try:
-        parsed = json.loads(config) if config.strip().startswith("{") else {}
-    except ValueError:
-        return False
-    return isinstance(parsed, dict) and (
-        str(parsed.get("cudagraph_mode", "")).upper() == "NONE" or parsed.get("level") == 0
-    )
-
-
-BUSY_BELOW = 0.85
-"""A card with less of its total free before the weights is shared with others, or unified memory."""
+    config = facts.texts.get("compilation_config", "").strip()
+    return config == "0" or _NO_GRAPHS.search(config) is not None
 
 
 def _setting(facts: Gathered, request: Request, engine: Engine, version: str) -> Setting:

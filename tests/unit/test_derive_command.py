@@ -111,6 +111,21 @@ def test_a_pasted_command_line(models):
     assert graphs[0]["value"] == 0
 
 
+@pytest.mark.parametrize(
+    "flag", ["-O0", "-O.cudagraph_mode=NONE", "--compilation-config={\"cudagraph_mode\": \"NONE\"}",
+             "--compilation-config.cudagraph_mode=NONE", "--enforce-eager"],
+)  # fmt: skip
+def test_every_way_to_do_without_graphs(models, flag):
+    _, got = call(models / "llama", "--gpu", "h100-80gb", flag)
+    graphs = [t for t in got["terms"] if t["name"] == "cuda_graph_memory_estimate"]
+    assert graphs[0]["value"] == 0
+
+
+def test_what_is_not_modelled_is_said(models):
+    _, got = call(models / "llama", "--gpu", "h100-80gb", "-q", "fp8")
+    assert any("--quantization" in note for note in got["notes"])
+
+
 def test_exit_codes(models):
     assert call(models / "llama70", "--gpu", "h100-80gb")[0] == 1  # weights do not fit
     code, got = call(models / "llama", "--gpu", "h100-80gb", "--max-model-len", "8192",
