@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _NO_GRAPHS = re.compile(r"cudagraph_mode\W+NONE\b|\blevel\W+0\b", re.IGNORECASE)
 FULL_LENGTH = frozenset({"full", "mla", "indexer"})
+BUSY_BELOW = 0.85
+"""A card with less of its total free before the weights is shared, or unified memory."""
 
 
 def take_lengths(facts: Gathered, request: Request, engine: Engine) -> None:
