@@ -14,15 +14,19 @@ def emit(text: str, output: Path | None) -> None:
     """Write `text` (a final newline is added) to `output`, or to stdout.
 
     A file is replaced in one step, so a failed run leaves the old one. Raises InputError when it
-    cannot be written; a closed stdout (`| head`) surfaces as BrokenPipeError, handled in cli.app.
+    cannot be written. A reader that left (`| head`) is no failure: the command keeps its exit code
+    (typer would turn the BrokenPipeError into 1, the code of findings).
     """
     if not text.endswith("\n"):
         text += "\n"
     data = text.encode("utf-8", "surrogateescape" if output is None else "replace")
     if output is None or str(output) == "-":
-        sys.stdout.flush()
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        try:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     if output.exists() and not output.is_file():  # /dev/stderr, a pipe: nothing to replace
         try:
