@@ -216,6 +216,9 @@ def curve(
 
     Example: kvbudget residency curve trace.jsonl --at 1000,10000 --format json
     """
+    from kvbudget.residency import mode
+
+    mode.expect(trace)
     from kvbudget.residency import documents
     from kvbudget.units import parse_count
 

@@ -1,8 +1,9 @@
 """Hits at every capacity from one pass over the trace (chain-Mattson).
 
 The blocks last touched by request q are a suffix of q's chain, because later requests re-touch
-prefixes. So one Fenwick slot per request, and one query and update per run of blocks with the same
-last toucher, replace one per block; the result is exact at every capacity at once.
+prefixes. So one count per request, and one query and update per run of blocks with the same last
+toucher, replace one per block; the result is exact at every capacity at once. The counts stand in
+three levels of sums, 256 to one: an update is three additions, a query three short vector sums.
 """
 
 from __future__ import annotations
@@ -22,67 +23,66 @@ Array = Any
 
 
 @kernel
+def total(values: Array) -> int:
+    """The sum of a short slice (a plain loop without indices, which compiles to vectors)."""
+    found = 0
+    for value in values:
+        found += value
+    return found
+
+
+@kernel
 def stack_distances(
     ids: Array, off: Array, lengths: Array, tokens: int,
-    last: Array, start: Array, tree: Array, steps: Array, short: Array,
+    last: Array, live: Array, mid: Array, top: Array, steps: Array, short: Array,
 ) -> int:  # fmt: skip
     """Add every reuse to a histogram of stack depths; -> reuses counted.
 
-    last (zeros, one per block) holds 1 + the last toucher, start (one per request) where the live
-    suffix of a request begins, tree the Fenwick sums of live blocks. steps[d] - its running sum is
-    the number of reuses at depth d - is a difference array of blocks+1; short[d] counts the tokens
-    by which blocks reused at depth d are smaller than `tokens`.
+    last (zeros, one per block) holds 1 + the last toucher, live how many blocks each request
+    touched last, mid and top the sums of live over 256 and 65,536 requests. steps[d] - its running
+    sum is the number of reuses at depth d - is a difference array of blocks+1; short[d] counts the
+    tokens by which blocks reused at depth d are smaller than `tokens`.
     """
-    requests = len(off) - 1
-    live = 0
     reuses = 0
-    for r in range(requests):
-        s = off[r]
-        m = off[r + 1] - s
+    for r in range(len(off) - 1):
+        chain = ids[off[r] : off[r + 1]]
+        m = len(chain)
+        mark = r + 1
         p = 0
         while p < m:
-            q = last[ids[s + p]] - 1
-            if q < 0:
+            toucher = last[chain[p]]
+            if toucher == 0:
                 break
             a = p
-            # the run of blocks last touched by q
-            last[ids[s + p]] = r + 1
-            p += 1
-            while p < m and last[ids[s + p]] - 1 == q:
-                last[ids[s + p]] = r + 1
+            # the run of blocks last touched by the same request
+            while p < m and last[chain[p]] == toucher:
+                last[chain[p]] = mark
                 p += 1
-            # newer than q: all live blocks but those of requests 0..q
-            below = 0
-            i = q + 1
-            while i > 0:
-                below += tree[i]
-                i -= i & -i
-            # blocks of this chain before `a` already left their requests: they are newer, too
-            depth = live - below + a
+            # newer: all live blocks of later requests, and those of this chain before `a`, which
+            # have left their requests already
+            q = toucher - 1
+            near, far = q >> 8, q >> 16
+            depth = a + total(live[q + 1 : min((near + 1) << 8, mark)])
+            depth += total(mid[near + 1 : min((far + 1) << 8, (r >> 8) + 1)])
+            depth += total(top[far + 1 : (r >> 16) + 1])
             n = p - a
             steps[depth] += 1
             steps[depth + n] -= 1
             reuses += n
-            start[q] += n
-            live -= n
-            i = q + 1
-            while i <= requests:
-                tree[i] -= n
-                i += i & -i
+            live[q] -= n
+            mid[near] -= n
+            top[far] -= n
             if lengths[r] < tokens * p:
                 k = a
                 while k < p:
                     weight = min(tokens * (k + 1), lengths[r]) - min(tokens * k, lengths[r])
                     short[depth + k - a] += tokens - weight
                     k += 1
-        while p < m:
-            last[ids[s + p]] = r + 1
-            p += 1
-        live += m
-        i = r + 1
-        while i <= requests:
-            tree[i] += m
-            i += i & -i
+        for b in chain[p:]:
+            last[b] = mark
+        live[r] = m
+        mid[r >> 8] += m
+        top[r >> 16] += m
     return reuses
 
 
@@ -142,12 +142,13 @@ class Curve:
 
 
 def curve(trace: Trace) -> Curve:
-    """All capacities at once. State: 4 B per distinct block, 12 B per request, two histograms."""
+    """All capacities at once. State: 4 B per distinct block and per request, and the histograms."""
     requests, blocks = trace.requests, trace.blocks
     steps, short = jit.zeros(blocks + 1, "i8"), jit.zeros(blocks + 1, "i8")
     stack_distances(
         trace.ids, trace.offsets, trace.lengths, trace.block_tokens,
-        jit.zeros(blocks), jit.zeros(requests), jit.zeros(requests + 1, "i8"), steps, short,
+        jit.zeros(blocks), jit.zeros(requests), jit.zeros((requests >> 8) + 1),
+        jit.zeros((requests >> 16) + 1, "i8"), steps, short,
     )  # fmt: skip
     if jit.COMPILED:
         import numpy as np

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from kvbudget.residency import mode
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _numba() -> Any:  # noqa: ANN401 - an optional third-party module
-    if os.environ.get("KVBUDGET_PURE_PYTHON"):
+    if os.environ.get("KVBUDGET_PURE_PYTHON") or mode.small():
         return None
     try:
         import numba

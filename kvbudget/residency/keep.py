@@ -11,7 +11,7 @@ from typing import Any
 from kvbudget.residency import jit
 from kvbudget.residency.trace import Trace
 
-VERSION = b"1"
+VERSION = b"2"
 WHOLE = 1 << 26
 """Files up to this many bytes are hashed whole; of longer ones the first and last 16 MiB."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kvbudget.errors import InputError
-from kvbudget.residency import jit, keep, records
+from kvbudget.residency import jit, keep, mode, records
 from kvbudget.residency.trace import Trace, build, column
 
 Progress = Callable[[str, int, int], None]
@@ -70,7 +70,7 @@ def _parse(
             return trace, 0
     rows = records.read(bytes(data), name, local_ids=local_ids, progress=progress)
     notes = list(rows.notes)
-    if not jit.COMPILED:
+    if not jit.COMPILED and not mode.small():
         notes.append(
             "plain Python: the same integers, tens of times slower; "
             'pip install "kvbudget[sim]" for the compiled kernels'

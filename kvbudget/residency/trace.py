@@ -204,13 +204,13 @@ def _dense(raw: Array) -> tuple[Array, int]:
     import numpy as np
 
     if len(raw) == 0:
-        return np.zeros(0, np.int32), 0
-    out = np.empty(len(raw), np.int32)
+        return np.zeros(0, np.uint32), 0
+    out = np.empty(len(raw), np.uint32)
     top = int(raw.max())
     if int(raw.min()) < 0 or top > 8 * len(raw) + 4096:
         _, first, inverse = np.unique(raw, return_index=True, return_inverse=True)
-        rank = np.empty(len(first), np.int32)
-        rank[np.argsort(first, kind="stable")] = np.arange(len(first), dtype=np.int32)
+        rank = np.empty(len(first), np.uint32)
+        rank[np.argsort(first, kind="stable")] = np.arange(len(first), dtype=np.uint32)
         return rank[inverse.reshape(-1)], len(first)
     blocks = densify(raw, np.zeros(top + 1, np.int32), out)
     return out, int(blocks)

@@ -53,8 +53,8 @@ def flat_zipf(accesses: int, seed: int = 2) -> Trace:
 def trace_of(raw: np.ndarray, offsets: np.ndarray, block_tokens: int) -> Trace:
     """Raw ids -> a trace with full last blocks and one request per millisecond."""
     first, inverse = np.unique(raw, return_index=True, return_inverse=True)[1:]
-    rank = np.empty(len(first), np.int32)
-    rank[np.argsort(first)] = np.arange(len(first), dtype=np.int32)
+    rank = np.empty(len(first), np.uint32)
+    rank[np.argsort(first)] = np.arange(len(first), dtype=np.uint32)
     ids = rank[inverse.reshape(-1)]
     lengths = np.diff(offsets).astype(np.int64) * block_tokens
     times = np.arange(len(lengths), dtype=np.int64) * 1000
