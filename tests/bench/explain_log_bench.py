@@ -1,6 +1,6 @@
 """explain-log against grep and its peers, on one generated log; prints a Markdown table of ratios.
 
-`python tests/bench/explain_log.py [--mb 50] [--big-mb 1024] [--peers] [--runs 3]`: the peers are
+`python tests/bench/explain_log_bench.py [--mb 50] [--big-mb 1024] [--no-peers] [--runs 3]`: the peers are
 installed into a venv of their own under .bench/. All ratios of a table come from one run.
 """
 
@@ -77,9 +77,9 @@ def literals(path: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--mb", type=int, default=50)
-    parser.add_argument("--big-mb", type=int, default=0, help="also one of this size, once")
+    parser.add_argument("--big-mb", type=int, default=1024, help="also one of this size, once")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--peers", action=argparse.BooleanOptionalAction, default=True)
     options = parser.parse_args()
     BENCH.mkdir(exist_ok=True)
     log, small = BENCH / "serve.log", BENCH / "small.log"
