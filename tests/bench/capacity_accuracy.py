@@ -24,7 +24,7 @@ GIB = 2**30
 ROUNDING = 0.005 * GIB
 FITTED = {
     "vllm": "non-torch of H100 rows 0.11 - 0.19, FlashInfer rows of 0.10.1, forward residue of 0.19",
-    "sglang": "unified-memory spread",
+    "sglang": "spread on a busy or unified memory",
 }
 
 
