@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvbudget.errors import InputError, KvbudgetError
 from kvbudget.gate import rules_dead, rules_gpu, rules_host, rules_sglang, suppress
 from kvbudget.gate.find import Problem, find
 from kvbudget.gate.finding import LEVELS, Bench, Finding
-from kvbudget.gate.invocation import Invocation
-from kvbudget.gate.policy import Policy
-from kvbudget.gate.suppress import Suppressed
 from kvbudget.gate.tree import collect, matches
+
+if TYPE_CHECKING:
+    from kvbudget.gate.invocation import Invocation
+    from kvbudget.gate.policy import Policy
+    from kvbudget.gate.suppress import Suppressed
 
 
 @dataclass
@@ -215,11 +218,19 @@ class _Models:
 
     def _load(self, name: str, path: Path) -> Any:  # noqa: ANN401 - kvbudget.model.Model
         if name not in self.loaded:
-            from kvbudget.model.config import load_model
+            from kvbudget.model.config import load_model, model_from_config
 
             if not path.exists():
                 raise InputError(
                     f"error: {path}: no such model config", "correct the path in the policy"
                 )
-            self.loaded[name] = load_model(path)
+            if path.is_file():
+                try:
+                    raw = json.loads(path.read_text(encoding="utf-8-sig"))
+                except ValueError as exc:
+                    line = getattr(exc, "lineno", 1)
+                    raise InputError(f"error: {path}:{line}: cannot read as JSON: {exc}") from None
+                self.loaded[name] = model_from_config(raw, name=name)
+            else:
+                self.loaded[name] = load_model(path)
         return self.loaded[name]

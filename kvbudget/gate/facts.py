@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvbudget.formula.versions import holds
 from kvbudget.gate import hardware
-from kvbudget.gate.invocation import Invocation
 from kvbudget.gate.knowledge import load
+
+if TYPE_CHECKING:
+    from kvbudget.gate.invocation import Invocation
 
 GIB = 1 << 30
 

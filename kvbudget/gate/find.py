@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
-from kvbudget.gate.draft import Draft, Pin
 from kvbudget.gate.invocation import Invocation, build
 from kvbudget.gate.nodes import Malformed
 from kvbudget.gate.program import Reader
 from kvbudget.gate.shell_lex import UnclosedQuote
-from kvbudget.gate.source import Text
-from kvbudget.gate.tree import Tree
+
+if TYPE_CHECKING:
+    from kvbudget.gate.draft import Draft, Pin
+    from kvbudget.gate.source import Text
+    from kvbudget.gate.tree import Tree
 
 MAX_RECURSION = 3
 
@@ -205,9 +208,12 @@ def dispatch(context: Context) -> None:
 def _template(context: Context, low: str) -> None:
     inner = low.removesuffix(".j2").removesuffix(".tpl")
     if inner.endswith((".yaml", ".yml", ".service", ".sh")) and low.endswith(".j2"):
-        nested = Context(
-            inner, context.text, context.tree, context.outside, depth=context.depth + 1
-        )
+        from kvbudget.gate.readers.ansible import without_jinja
+
+        body = context.text
+        if not inner.endswith((".yaml", ".yml")):
+            body = without_jinja(body)
+        nested = Context(inner, body, context.tree, context.outside, depth=context.depth + 1)
         nested.path = str(PurePosixPath(context.path).with_name(inner))
         dispatch(nested)
         context.drafts, context.pins = nested.drafts, nested.pins

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kvbudget.gate.invocation import Invocation
 from kvbudget.gate.knowledge import load
+
+if TYPE_CHECKING:
+    from kvbudget.gate.invocation import Invocation
 
 LEVELS = ("note", "warning", "error")
 

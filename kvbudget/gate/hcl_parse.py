@@ -200,7 +200,7 @@ class Parser:
             return Node.scalar(Text.on(HOLE, line), line)
         if found.is_scalar:
             return Node.scalar(Text.on(found.s, line), line, plain=found.plain)
-        return found
+        return _moved(found, line)
 
     def _opaque(self) -> None:
         depth = 0
@@ -347,6 +347,15 @@ class Parser:
             return HOLE
 
         return body.sub(pattern, value)
+
+
+def _moved(node: Node, line: int) -> Node:
+    """A value standing where it is used, not where it is defined."""
+    if node.is_scalar:
+        return Node.scalar(Text.on(node.s, line), line, plain=node.plain) if node.present else node
+    if node.is_list:
+        return Node.sequence([_moved(item, line) for item in node.elements()], line)
+    return Node.mapping([(key.moved(line), _moved(item, line)) for key, item in node.items()], line)
 
 
 def to_node(block: Block) -> Node:

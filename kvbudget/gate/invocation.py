@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvbudget.gate import values
 from kvbudget.gate.draft import Draft, EnvValue, Host, gpu_ids
@@ -15,6 +14,9 @@ from kvbudget.gate.knowledge import Engine, engine, memory_env
 from kvbudget.gate.nodes import Malformed, Node, documents
 from kvbudget.gate.settings import Setting, Settings
 from kvbudget.gate.source import HOLE, Text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass

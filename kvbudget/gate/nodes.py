@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from kvbudget.gate.source import HOLE, Text, align
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MAX_DEPTH = 120
 MAX_VISITS = 200_000
@@ -109,7 +111,7 @@ class Node:
     def has(self, key: str) -> bool:
         return any(name.s == key for name, _ in self.items())
 
-    def keys(self) -> list[str]:
+    def names(self) -> list[str]:
         return [name.s for name, _ in self.items()]
 
     @property
@@ -179,7 +181,8 @@ class _Converter:
         lines = self.text.lines
         if not lines:
             return 1
-        return lines[min(mark.index, len(lines) - 1)]
+        index: int = mark.index
+        return lines[min(index, len(lines) - 1)]
 
     def node(self, source: yaml.Node, depth: int = 0) -> Node:
         if depth > MAX_DEPTH:
@@ -236,8 +239,7 @@ class _Converter:
             newline = self.text.s.find("\n", start)
             start = newline + 1 if newline >= 0 else start
         if style in (None, "") and value == "":
-            empty = Node("scalar", line)
-            return empty
+            return Node("scalar", line)
         raw_lines = self.text.lines[start:end]
         if not style and value == self.text.s[start:end]:
             text = Text(value, raw_lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,8 +116,8 @@ def _from_table(project: Path, root: Path) -> Policy:
 
 
 def _fail(
-    policy: Policy, line: int, what: str, name: str = "", valid: set[str] | list[str] = frozenset()
-) -> PolicyError:  # type: ignore[assignment]
+    policy: Policy, line: int, what: str, name: str = "", valid: Iterable[str] = ()
+) -> PolicyError:
     near = difflib.get_close_matches(name, sorted(valid), 1, 0.4) if name else []
     hint = f"; did you mean {near[0]}?" if near else ""
     return PolicyError(

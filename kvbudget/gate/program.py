@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from kvbudget.gate.draft import Draft, Pin, gpu_ids
 from kvbudget.gate.shell import MAX_NESTING, Command, Scope, Script
 from kvbudget.gate.shell_lex import UnclosedQuote
 from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import binary_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 _SILENT = frozenset(
     [
@@ -260,7 +263,7 @@ class Reader:
 
     def _env_prefix(self, words: list[Text], env: dict[str, Text]) -> list[Text]:
         for index, word in enumerate(words):
-            if _base(word.s) == "env":
+            if word.s in ("env", "/usr/bin/env", "/bin/env"):
                 at = index + 1
                 while at < len(words):
                     text = words[at].s

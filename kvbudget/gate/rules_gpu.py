@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import TYPE_CHECKING
 
-from kvbudget.gate.draft import EnvValue
 from kvbudget.gate.facts import (
     GIB,
     card,
@@ -16,7 +16,10 @@ from kvbudget.gate.facts import (
     version_in,
 )
 from kvbudget.gate.finding import Bench, place
-from kvbudget.gate.invocation import Invocation
+
+if TYPE_CHECKING:
+    from kvbudget.gate.draft import EnvValue
+    from kvbudget.gate.invocation import Invocation
 
 U = "gpu_memory_utilization"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvbudget.gate.facts import (
     GIB,
@@ -17,8 +17,10 @@ from kvbudget.gate.facts import (
     version_in,
 )
 from kvbudget.gate.finding import Bench, place
-from kvbudget.gate.invocation import Invocation
 from kvbudget.gate.rules_gpu import env_is
+
+if TYPE_CHECKING:
+    from kvbudget.gate.invocation import Invocation
 
 _DEFAULT_SHM = 64 << 20
 

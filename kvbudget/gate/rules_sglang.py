@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kvbudget.gate.facts import GIB, context_bytes, default_fraction, total_bytes, version_in
 from kvbudget.gate.finding import Bench, place
-from kvbudget.gate.invocation import Invocation
+
+if TYPE_CHECKING:
+    from kvbudget.gate.invocation import Invocation
 
 F = "mem_fraction_static"
 

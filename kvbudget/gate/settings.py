@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvbudget.gate import values
-from kvbudget.gate.knowledge import Engine, Option
 from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.values import BadValue
+
+if TYPE_CHECKING:
+    from kvbudget.gate.knowledge import Engine, Option
 
 
 @dataclass(frozen=True)

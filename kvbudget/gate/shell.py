@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from kvbudget.gate.shell_lex import Lexer, Part, Token
 from kvbudget.gate.source import HOLE, Text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Variables = dict[str, list[Text]]
 """Name -> words (a scalar has one); an unknown value is one HOLE."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import re
+    from collections.abc import Callable, Iterable
 
 HOLE = "\ue000"
 """Stands in a text for a part that has no static value."""

@@ -7,15 +7,18 @@ import json
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvbudget.errors import InputError
 from kvbudget.gate.finding import Finding
-from kvbudget.gate.invocation import Invocation
 from kvbudget.gate.policy import UNSUPPRESSABLE, Policy
-from kvbudget.gate.source import Text
 from kvbudget.gate.tree import matches
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kvbudget.gate.invocation import Invocation
+    from kvbudget.gate.source import Text
 
 _COMMENT = re.compile(
     r"(?:#|//|;|<!--|/\*|rem\s|REM\s).*?kvbudget:\s*(ignore(?:-next-line|-file)?)\[([^\]]*)\][ \t]*(.*?)[ \t]*(?:-->|\*/)?[ \t]*\Z"
@@ -120,20 +123,20 @@ def apply(
         for mark in items:
             if not mark.reason:
                 own("GATE003", path, mark.line, "suppression without a reason")
-            for rule in mark.rules:
-                if rule not in mark.used:
+            for name in mark.rules:
+                if name not in mark.used:
                     where = f"on line {mark.target}" if mark.target is not None else "in this file"
                     own(
                         "GATE004",
                         path,
                         mark.line,
-                        f"unused suppression: {rule} is not raised {where}",
+                        f"unused suppression: {name} is not raised {where}",
                     )
     for (path, line), (rules, reason, used) in annotated.items():
         if not reason:
             own("GATE003", path, line, "suppression without a reason")
-        for rule in sorted(rules - used):
-            own("GATE004", path, line, f"unused suppression: {rule} is not raised in this object")
+        for name in sorted(rules - used):
+            own("GATE004", path, line, f"unused suppression: {name} is not raised in this object")
     return left, hidden
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from kvbudget.gate.evaluate import Report, Request, run
 from kvbudget.gate.policy import Policy
 from kvbudget.render.gate import as_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def judge(root: Path, **options: object) -> Report:

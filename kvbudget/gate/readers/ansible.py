@@ -29,8 +29,8 @@ def is_ansible(elements: list[Node]) -> bool:
     """Plays or tasks."""
     return any(
         item.has("hosts") or item.has("tasks")
-        or (item.has("name") and any(_CONTAINER.match(k) or _SHELL.match(k) for k in item.keys()))
-        or any(_CONTAINER.match(k) for k in item.keys())
+        or (item.has("name") and any(_CONTAINER.match(k) or _SHELL.match(k) for k in item.names()))
+        or any(_CONTAINER.match(k) for k in item.names())
         or item.has("block")
         for item in elements
     )  # fmt: skip
@@ -103,6 +103,14 @@ def expression(expr: str, variables: dict[str, str], depth: int = 0) -> str:
     if literal:
         return next(group for group in literal.groups() if group is not None)
     return HOLE
+
+
+_JINJA = re.compile(r"(?<!\$)\{\{-?\s*(.*?)\s*-?\}\}", re.S)
+
+
+def without_jinja(text: Text) -> Text:
+    """A Jinja template whose expressions have their literal default, or no value."""
+    return text.sub(_JINJA, lambda m: expression(m.group(1), {}))
 
 
 def _resolve(text: str, variables: dict[str, str], depth: int) -> str:
@@ -188,4 +196,4 @@ def _shell(context: Context, value: Node, task: Node, variables: dict[str, str])
 
 
 def _key(task: Node) -> str:
-    return next((key for key in task.keys() if _SHELL.match(key)), "")
+    return next((key for key in task.names() if _SHELL.match(key)), "")

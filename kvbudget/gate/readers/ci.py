@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kvbudget.gate.nodes import Node
 from kvbudget.gate.program import DockerOptions, share
 from kvbudget.gate.readers.pods import Env, image_text, read_env, split_string
 from kvbudget.gate.shell import Scope
@@ -14,6 +13,7 @@ from kvbudget.gate.source import HOLE, Text
 
 if TYPE_CHECKING:
     from kvbudget.gate.find import Context
+    from kvbudget.gate.nodes import Node
 
 _EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}", re.S)
 
@@ -41,7 +41,7 @@ def read_actions(context: Context, doc: Node) -> None:
                 and not includes
             ):
                 local[f"matrix.{name}"] = values[0].s
-        if len(includes) == 1 and len(matrix.keys()) == 1:
+        if len(includes) == 1 and len(matrix.names()) == 1:
             for name, _, value in includes[0].pairs():
                 local[f"matrix.{name}"] = value.s
         job_env = _env(job.get("env"), top, local)

@@ -160,7 +160,7 @@ def _tmpfs(draft: Draft, service: Node) -> None:
             draft.host.shm_line = entry.line
             draft.host.shm_provided = draft.host.shm is None
     for volume in service.get("volumes").elements():
-        target = volume.get("target").s if volume.is_map else (volume.s.split(":") + ["", ""])[1]
+        target = volume.get("target").s if volume.is_map else ([*volume.s.split(":"), "", ""])[1]
         if target == "/dev/shm":
             size = volume.get("tmpfs", "size").s
             draft.host.shm = binary_size(size) if size else None

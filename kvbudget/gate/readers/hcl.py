@@ -113,7 +113,7 @@ def _resource(context: Context, block: Block) -> None:
                 for item in node.walk():
                     if item.is_scalar:
                         _script(context, item.text)
-                    for _, value in item.items():
+                    for _, _, value in item.pairs():
                         if value.is_scalar:
                             _script(context, value.text)
 

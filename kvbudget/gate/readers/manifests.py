@@ -15,7 +15,7 @@ _TEMPLATE = re.compile(r"\{\{|\{%")
 
 def read(context: Context) -> None:
     """A .yaml file; text with `{{`/`{%` that is no YAML is read as a template."""
-    from kvbudget.gate.readers import template
+    from kvbudget.gate.readers import ansible, template
 
     text = context.text
     templated = _TEMPLATE.search(text.s) is not None
@@ -31,6 +31,15 @@ def read(context: Context) -> None:
         if exc.detail.startswith("found character") and "\t" in text.s:
             exc.detail += " (a tab)"
         raise
+    if templated and not any(
+        doc.is_list and ansible.is_ansible([item for item in doc.elements() if item.is_map])
+        for doc in docs
+    ):
+        try:
+            docs = documents(ansible.without_jinja(text))
+        except Malformed:
+            template.read(context)
+            return
     read_documents(context, docs)
 
 

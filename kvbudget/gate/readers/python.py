@@ -93,7 +93,8 @@ class _Visitor:
         elif isinstance(node, ast.ClassDef):
             self.scopes.append({})
             self.visit_body(node.body)
-            self.scopes.pop()
+            for name, value in self.scopes.pop().items():
+                self.scopes[-1][f"{node.name}.{name}"] = value
         elif isinstance(node, ast.Assign):
             self._expressions(node.value)
             for target in node.targets:
@@ -244,7 +245,7 @@ class _Visitor:
             dotted = _dotted(node)
             if dotted == "sys.executable":
                 return "python"
-            return UNKNOWN
+            return self._lookup(dotted)
         return UNKNOWN
 
     def _binary(self, node: ast.BinOp) -> Any:  # noqa: ANN401 - any value
@@ -337,7 +338,8 @@ class _Visitor:
         if name == "Path" or name.endswith(".Path"):
             return first
         if name == "shlex.split" and isinstance(first, str):
-            return _List([(word, self.line(node)) for word in first.split()])
+            split = _List([(word, self.line(node)) for word in first.split()])
+            return self.sequences.setdefault(id(node), split)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "split" and not node.args:
             owner = self.value(node.func.value)
             if isinstance(owner, str):
@@ -525,6 +527,13 @@ class _Visitor:
             self._argv(self._sequence(first), env)
             return
         value = self.value(first)
+        if isinstance(value, _List):
+            if value.draft is None:
+                self._argv(value, env)
+            else:
+                for key, item in env.items():
+                    value.draft.set_env(key, item, item.line or value.draft.line)
+            return
         if isinstance(value, str) and ("vllm" in value or "sglang" in value):
             start, end = self._span(first)
             raw = self.text.cut(start, end)

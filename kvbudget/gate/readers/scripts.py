@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from kvbudget.gate.draft import Draft
 from kvbudget.gate.find import Context
 from kvbudget.gate.hardware import card
 from kvbudget.gate.program import share
 from kvbudget.gate.shell import Scope
 from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import binary_size
+
+if TYPE_CHECKING:
+    from kvbudget.gate.draft import Draft
 
 _SBATCH = re.compile(r"#SBATCH\s+(.*)")
 

@@ -314,7 +314,7 @@ class Renderer:
         return _show(value)
 
     def _value(self, expr: str) -> Any:  # noqa: ANN401 - template value
-        tokens = [m for m in _TOKEN.finditer(expr)]
+        tokens = list(_TOKEN.finditer(expr))
         try:
             value, rest = self._pipeline(tokens, 0)
         except (IndexError, RecursionError):
