@@ -12,6 +12,7 @@ from kvbudget.errors import MissingFact
 from kvbudget.formula.evaluate import Facts, Run, evaluate
 from kvbudget.formula.interval import Interval
 from kvbudget.formula.registry import Engine, load_engine
+from kvbudget.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from kvbudget.formula.program import Program
     from kvbudget.model.layers import LayerGroup
 
-FULL_LENGTH = ("full", "mla", "indexer")
+SMI_EXTRA_MIB = (512, 300, 770)
+"""nvidia-smi's total exceeds the driver's by this much on public start-ups: usual, least, most."""
 
 
 @dataclass
@@ -159,6 +161,10 @@ def _put(facts: Gathered, name: str, item: Evidence) -> None:
 
 def _take_card(facts: Gathered, request: Request) -> None:
     gpu = request.gpu
+    if request.gpu_memory is not None and gpu is None:
+        best, low, high = (int(request.gpu_memory / MIB + extra) for extra in SMI_EXTRA_MIB)
+        facts.number("smi_memory_mib", Amount(best, low, high, "n"),
+                     Provenance("modelled", "--gpu-memory + 300 to 770 MiB"))  # fmt: skip
     if request.gpu_memory is not None:
         facts.number("total_memory", Amount.exact(request.gpu_memory, "B"),
                      Provenance("flag", "--gpu-memory"))  # fmt: skip

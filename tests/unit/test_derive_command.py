@@ -126,6 +126,14 @@ def test_what_is_not_modelled_is_said(models):
     assert any("--quantization" in note for note in got["notes"])
 
 
+def test_a_card_by_size_alone(models):
+    code, got = call(models / "llama", "--engine", "sglang", "--gpu-memory", "79.2GiB")
+    assert code == 0
+    smi = next(t for t in got["terms"] if t["name"] == "smi_memory_mib")
+    assert smi["provenance"]["kind"] == "modelled"
+    assert smi["low"] < smi["value"] < smi["high"]
+
+
 def test_exit_codes(models):
     assert call(models / "llama70", "--gpu", "h100-80gb")[0] == 1  # weights do not fit
     code, got = call(models / "llama", "--gpu", "h100-80gb", "--max-model-len", "8192",
