@@ -23,7 +23,7 @@ CHAIN = 120
 """Lines within which a second message may be about the same failure (chained exceptions)."""
 _MORE_EXACT = frozenset(
     ("vram.runtime_buffers", "vram.kv_pool_alloc", "vram.weights", "vram.graph_capture",
-     "vram.sampler_warmup", "vram.wake_up_no_room", "vram.library_handle", "vram.collective_buffers",
+     "vram.sampler_warmup", "vram.wake_up_no_room",
      "host.pinned_alloc_failed", "host.ray_memory_monitor", "vram.profile_peak")
 )  # fmt: skip
 _REFINED = frozenset((BARE, "vram.runtime_buffers"))
