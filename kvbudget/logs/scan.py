@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import sys
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,8 @@ MAX_LINE = 1 << 16
 """Bytes of one line that are looked at; the rest of a longer line is skipped."""
 FOLLOW = 14
 """Lines after a hit that may continue it (a wrapped sentence, a dump)."""
+_ROUTINE = re.compile(rb"(?:[\w.-]{1,40} *\| )?(?:\([^)\n]{1,60}\) ?)?(?:INFO|DEBUG)\b[ :]")
+"""A line of this shape opens a record of its own in which nothing failed: it continues nothing."""
 
 
 @dataclass(slots=True)
@@ -141,6 +144,9 @@ def lines(stream: BinaryIO, name: str, literals: Literals, *, everything: int) -
                 # lines between the last hit and this one that may continue it
                 start = position
                 while follow and start < end:
+                    if _ROUTINE.match(block, start):
+                        follow = 0
+                        break
                     stop = block.find(b"\n", start, end) + 1
                     yield _line(block, start, stop, upto, hit=False)
                     upto += 1
@@ -156,6 +162,9 @@ def lines(stream: BinaryIO, name: str, literals: Literals, *, everything: int) -
             follow = FOLLOW
             position = stop
         while follow and position < len(block):
+            if _ROUTINE.match(block, position):
+                follow = 0
+                break
             stop = block.find(b"\n", position) + 1 or len(block)
             yield _line(block, position, stop, upto, hit=False)
             upto += 1
