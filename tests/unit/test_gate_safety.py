@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from kvbudget.gate.evaluate import Report, Request, run
 from kvbudget.gate.policy import Policy
 from kvbudget.render.gate import as_text
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def judge(root: Path, **options: object) -> Report:
@@ -105,3 +102,23 @@ def test_broken_files_without_an_engine_word_are_skipped(tmp_path: Path):
     (tmp_path / "a.yaml").write_text("a: [\n")
     assert judge(tmp_path).exit_code == 0
     assert judge(tmp_path, paths=["a.yaml"]).exit_code == 2
+
+
+def test_own_examples_pass_the_own_gate():
+    root = Path(__file__).parents[2]
+    names = [
+        str(path.relative_to(root))
+        for path in (root / "examples" / "gate").rglob("*")
+        if path.is_file()
+    ]
+    report = judge(root, paths=names)
+    assert len(report.invocations) == 4
+    assert {finding.level for finding in report.findings} <= {"note"}
+
+
+def test_action_passes_inputs_through_the_environment():
+    import yaml
+
+    action = yaml.safe_load((Path(__file__).parents[2] / "action.yml").read_text())
+    for step in action["runs"]["steps"]:
+        assert "${{" not in step.get("run", "")
