@@ -126,6 +126,8 @@ def judge(record: Record, model: Model, policy: Policy) -> Outcome:
     """
     job, scene = record.job, record.scene
     failures = [rank.failure for rank in record.ranks if rank.failure is not None]
+    # The rank that ran out comes before those that were ended because of it.
+    failures.sort(key=lambda failure: failure.kind != "oom" or failure.requested is None)
     budgets: list[RankBudget] = []
     if not failures:
         budgets = [split(rank, scene, job, policy, model) for rank in record.ranks]
@@ -175,16 +177,13 @@ def judge(record: Record, model: Model, policy: Policy) -> Outcome:
         "notes": list(dict.fromkeys(notes)),
         "versions": {"kvbudget": _version("kvbudget"), **_versions(record)},
     }  # fmt: skip
-    return Outcome(
-        document, _code(job, budgets, worst, stable=stable, failed=bool(failures)), budgets
-    )
+    if failures:
+        ran_out = failures[0].kind == "oom"
+        return Outcome(document, EXIT_FINDINGS if ran_out else EXIT_EVIDENCE, budgets)
+    return Outcome(document, _code(job, budgets, worst, stable=stable), budgets)
 
 
-def _code(
-    job: Job, budgets: list[RankBudget], worst: RankBudget | None, *, stable: bool, failed: bool
-) -> int:
-    if failed:
-        return EXIT_FINDINGS
+def _code(job: Job, budgets: list[RankBudget], worst: RankBudget | None, *, stable: bool) -> int:
     if not stable or not budgets or worst is None:
         return EXIT_EVIDENCE
     pool = worst.result["kv_cache_memory"]

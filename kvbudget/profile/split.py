@@ -193,7 +193,8 @@ def split(record: RankRecord, scene: Scene, job: Job, policy: Policy, model: Mod
     if kv is not None:
         rhs = sum(int(t.value or 0) for t in terms if t.name in counted)
     if policy.consumed == "load" and lhs is not None and rhs is not None and abs(rhs - lhs) <= 2:
-        notes.append(f"rounding of the fraction: {lhs - rhs:+d} B")
+        if lhs != rhs:
+            notes.append(f"rounding of the fraction: {lhs - rhs:+d} B")
         lhs = rhs
     budget = int(lhs) if lhs is not None else None
     margin = (
@@ -237,10 +238,17 @@ def _derive(
     """The pool and its blocks by the engine's formula files, from measured facts."""
     from kvbudget.derive.assemble import derive
     from kvbudget.derive.request import Evidence, Request
+    from kvbudget.formula.registry import load_engine
 
     source = Provenance("measured", "kvbudget profile")
     stated = {name: Evidence(Amount.exact(v, unit), source) for name, (v, unit) in facts.items()}
-    stated["tensor_parallel_size"] = Evidence(Amount.exact(job.tp, "n"), source)
+    roles = load_engine(policy.engine).raw["roles"]
+    for role, value, unit in (
+        ("tensor_parallel_size", job.tp, "n"), ("tokens", job.tokens, "tok"),
+        ("requests", job.requests, "req"),
+    ):  # fmt: skip
+        if role in roles:
+            stated[roles[role]] = Evidence(Amount.exact(value, unit), source)
     derived = derive(
         Request(engine=policy.engine, version=policy.version, model=model, stated=stated,
                 gpu_memory=int(facts["total_memory"][0]))

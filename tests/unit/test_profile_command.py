@@ -63,6 +63,17 @@ def test_out_of_memory_is_exit_1():
     assert failure["requested"] > failure["free"]
 
 
+def test_the_parent_stays_without_torch():
+    code = (
+        "import sys; sys.argv = ['kvbudget', 'profile', '--model', 'tiny', '--device', 'fake', "
+        "'--dry-run']\n"
+        "from kvbudget.cli.app import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "assert not {'torch', 'transformers', 'pynvml'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
 def test_dry_run_needs_no_torch():
     done = run("--model", "tiny", "--device", "fake", "--dry-run", "--format", "json")
     assert done.returncode == 0

@@ -11,7 +11,7 @@ from kvbudget.profile.phases import run_phases
 from kvbudget.profile.policy import load_policy
 from kvbudget.profile.run import BUNDLED, judge
 from kvbudget.profile.split import measure, split
-from kvbudget.profile.types import PHASES, Job, Record
+from kvbudget.profile.types import PHASES, Failure, Job, Record
 
 MODEL = load_model(BUNDLED / "tiny")
 GIB, MIB = 2**30, 2**20
@@ -104,6 +104,12 @@ def test_out_of_memory_is_a_result(phase):
     failure = outcome.document["failure"]
     assert (failure["phase"], failure["kind"], outcome.code) == (phase, "oom", 1)
     assert failure["requested"] == failure["free"] + 1
+
+
+def test_a_rank_that_dies_is_not_out_of_memory():
+    record = take(SimBackend())
+    record.ranks[0].failure = Failure("forward", "timeout", message="no answer within 1 s")
+    assert judge(record, MODEL, load_policy("vllm@0.33.0")).code == 4
 
 
 def test_replay_is_identical():
