@@ -142,29 +142,38 @@ class Curve:
 
 
 def curve(trace: Trace) -> Curve:
-    """All capacities at once. State: 4 B per distinct block and per request, and the histograms."""
+    """All capacities at once. State: 20 B per distinct block and 4 B per request."""
     requests, blocks = trace.requests, trace.blocks
-    steps, short = jit.zeros(blocks + 1, "i8"), jit.zeros(blocks + 1, "i8")
+    # one place more in front, so that two running sums in place give hits below each capacity
+    steps, short = jit.zeros(blocks + 2, "i8"), jit.zeros(blocks + 2, "i8")
+    by_depth, short_by_depth = steps[1:], short[1:]
     stack_distances(
         trace.ids, trace.offsets, trace.lengths, trace.block_tokens,
         jit.zeros(blocks), jit.zeros(requests), jit.zeros((requests >> 8) + 1),
-        jit.zeros((requests >> 16) + 1, "i8"), steps, short,
+        jit.zeros((requests >> 16) + 1, "i8"), by_depth, short_by_depth,
     )  # fmt: skip
     if jit.COMPILED:
-        import numpy as np
-
-        hist = np.cumsum(steps, out=steps)
-        hits = np.zeros(blocks + 1, np.int64)
-        np.cumsum(hist[:blocks], out=hits[1:])
-        tokens = np.zeros(blocks + 1, np.int64)
-        np.cumsum(short[:blocks], out=tokens[1:])
-        np.multiply(hits, trace.block_tokens, out=short)
-        np.subtract(short, tokens, out=tokens)
-        return Curve(trace, hits, tokens)
-    hits_by, tokens_by = [0], [0]
+        return _summed(trace, steps, short)
+    hits, tokens = [0], [0]
     here = 0
     for depth in range(blocks):
-        here += steps[depth]
-        hits_by.append(hits_by[-1] + here)
-        tokens_by.append(tokens_by[-1] + here * trace.block_tokens - short[depth])
-    return Curve(trace, hits_by, tokens_by)
+        here += by_depth[depth]
+        hits.append(hits[-1] + here)
+        tokens.append(tokens[-1] + here * trace.block_tokens - short_by_depth[depth])
+    return Curve(trace, hits, tokens)
+
+
+PIECE = 1 << 16
+
+
+def _summed(trace: Trace, steps: Array, short: Array) -> Curve:
+    """Differences of the depth histogram -> hits by capacity, without further large arrays."""
+    import numpy as np
+
+    np.cumsum(steps, out=steps)
+    np.cumsum(steps, out=steps)
+    np.cumsum(short, out=short)
+    for at in range(0, len(steps), PIECE):
+        part = slice(at, at + PIECE)
+        short[part] = steps[part] * trace.block_tokens - short[part]
+    return Curve(trace, steps[: trace.blocks + 1], short[: trace.blocks + 1])

@@ -151,7 +151,8 @@ def test_report_and_its_page(trace, tmp_path):
 
 
 def test_a_small_write_through_pool_is_the_wrong_policy(trace):
-    got = document("report", trace, "--l1", "70blk", "--l2", "70blk", "--bytes-per-token", "9")
+    sizes = ["--l1", "70blk", "--l2", "70blk", "--block-tokens", "16"]
+    got = document("report", trace, *sizes, "--bytes-per-token", "9")
     assert got["verdict"]["answer"] == "wrong policy"
     assert any("L2 <= L1" in note for note in got["notes"])
 
