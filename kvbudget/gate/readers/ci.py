@@ -55,8 +55,8 @@ def read_actions(context: Context, doc: Node) -> None:
                 continue
             env = _env(step.get("env"), job_env, local)
             scope = Scope(outside=dict(context.outside))
-            for name, value in env.values.items():
-                scope.set(name, [value], exported=True)
+            for name, said in env.values.items():
+                scope.set(name, [said], exported=True)
             reader = context.reader()
             shell = step.get("shell").s
             try:

@@ -68,8 +68,8 @@ def _environment(context: Context, service: Node, scope: Scope) -> Env:
                 env.put(name, value.moved(line), line)
     node = service.get("environment")
     if node.is_map:
-        for name, line, value in node.pairs():
-            env.put(name, _interpolate(value.text, scope), line)
+        for name, line, item in node.pairs():
+            env.put(name, _interpolate(item.text, scope), line)
     for item in node.elements():
         name, sep, _ = item.s.partition("=")
         value = item.text.cut(len(name) + 1) if sep else Text.on(HOLE, item.text.line)

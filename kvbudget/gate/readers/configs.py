@@ -113,8 +113,8 @@ def read_llama_swap(context: Context, doc: Node) -> None:
         )
         env = read_env(model.get("env"))
         scope = Scope()
-        for key, value in env.values.items():
-            scope.set(key, [value], exported=True)
+        for key, said in env.values.items():
+            scope.set(key, [said], exported=True)
         reader = context.reader()
         drafts = reader.script(flat, scope, depth=1)
         for draft in drafts:
@@ -268,14 +268,14 @@ def _accelerators(resources: Node) -> tuple[str | None, int | None]:
             return card(name), (int(count) if count.isdigit() else None)
         counts = {value.s for _, _, value in pairs}
         count = counts.pop() if len(counts) == 1 else ""
-        name = pairs[0][0] if len(pairs) == 1 else None
-        return (card(name) if name else None), (int(count) if count.isdigit() else None)
+        kind = card(pairs[0][0]) if len(pairs) == 1 else None
+        return kind, (int(count) if count.isdigit() else None)
     if node.is_list:
         specs = [item.s.partition(":") for item in node.elements()]
         numbers = {spec[2] or "1" for spec in specs}
         count = numbers.pop() if len(numbers) == 1 else ""
-        name = specs[0][0] if len(specs) == 1 else None
-        return (card(name) if name else None), (int(count) if count.isdigit() else None)
+        kind = card(specs[0][0]) if len(specs) == 1 else None
+        return kind, (int(count) if count.isdigit() else None)
     if node.s:
         name, _, count = node.s.partition(":")
         return card(name), (int(count) if count.isdigit() else 1 if not count else None)
@@ -369,18 +369,18 @@ def read_properties(context: Context) -> None:
         return
     draft = Draft("vllm", first)
     known = engine("vllm")
-    for name, value, line in rows:
+    for name, value, at in rows:
         field = _LMI.get(name) or name.removeprefix("option.")
         if not name.startswith("option.") or field not in known.options:
             continue
         if field == "model":
             draft.model_hint = value
-            draft.given.append(Given("model", value.s, line, name))
+            draft.given.append(Given("model", value.s, at, name))
             continue
         if field == "tensor_parallel_size" and value.s == "max":
-            draft.given.append(Given(field, HOLE, line, name))
+            draft.given.append(Given(field, HOLE, at, name))
             continue
-        draft.given.append(Given(field, value.s, line, name))
+        draft.given.append(Given(field, value.s, at, name))
     context.drafts.append(draft)
 
 

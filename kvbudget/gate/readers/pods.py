@@ -62,12 +62,12 @@ def read_env(node: Node, base: Env | None = None) -> Env:
             continue
         line = item.get("name").text.line
         if item.has("value"):
-            value = interpolate(_literal(item.get("value")), env)
+            said = interpolate(_literal(item.get("value")), env)
         elif item.has("valueFrom"):
-            value = Text.on(HOLE, line)
+            said = Text.on(HOLE, line)
         else:
-            value = Text("", [])
-        env.put(name, value, line)
+            said = Text("", [])
+        env.put(name, said, line)
     return env
 
 

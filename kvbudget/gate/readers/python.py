@@ -122,9 +122,9 @@ class _Visitor:
         main = isinstance(node, ast.If) and "__name__" in ast.dump(node.test)
         plain = main or isinstance(node, ast.Try)
         if isinstance(node, (ast.For, ast.AsyncFor)):
-            for name in ast.walk(node.target):
-                if isinstance(name, ast.Name):
-                    self.scopes[-1][name.id] = UNKNOWN
+            for target in ast.walk(node.target):
+                if isinstance(target, ast.Name):
+                    self.scopes[-1][target.id] = UNKNOWN
         self.depth += 0 if plain else 1
         for field in ("body", "orelse", "finalbody"):
             self.visit_body(getattr(node, field, []))
@@ -613,6 +613,6 @@ def _convert(name: str, value: object) -> Any:  # noqa: ANN401
     if isinstance(value, (_Unknown, _Map, _List)) or (isinstance(value, str) and HOLE in value):
         return UNKNOWN
     try:
-        return {"int": int, "float": float, "str": str, "bool": bool}[name](value)  # type: ignore[call-overload]
+        return {"int": int, "float": float, "str": str, "bool": bool}[name](value)
     except (ValueError, TypeError):
         return UNKNOWN

@@ -58,6 +58,6 @@ def draft(context: Context, node: Node) -> None:
         card(node.get("accelerator_type").s) if node.get("accelerator_type").s else None
     )
     env = read_env(node.get("runtime_env", "env_vars"))
-    for name, value in env.values.items():
-        made.set_env(name, value, env.lines[name])
+    for name, said in env.values.items():
+        made.set_env(name, said, env.lines[name])
     context.drafts.append(made)

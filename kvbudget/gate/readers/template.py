@@ -197,7 +197,8 @@ class Renderer:
         return Text.join(parts)
 
     def _block(self, spans: list[re.Match[str]], index: int, last: int) -> tuple[int, list[int]]:
-        depth, branches = 1, []
+        depth = 1
+        branches: list[int] = []
         for at in range(index + 1, last):
             word = (spans[at].group(1) or "").split(None, 1)[:1]
             word_text = word[0] if word else ""
@@ -508,12 +509,12 @@ def _plain_function(name: str, args: list[Any]) -> Any:  # noqa: ANN401
         return {"trim": text.strip(), "lower": text.lower(), "upper": text.upper()}.get(name, text)
     if name in ("int", "int64"):
         try:
-            return int(float(value))
+            return int(float(_show(value)))
         except (TypeError, ValueError):
             return MISSING
     if name == "float64":
         try:
-            return float(value)
+            return float(_show(value))
         except (TypeError, ValueError):
             return MISSING
     if name in ("toYaml", "toJson", "toRawJson", "mustToJson", "mustToYaml"):
@@ -524,7 +525,8 @@ def _plain_function(name: str, args: list[Any]) -> Any:  # noqa: ANN401
     if name == "printf":
         text = str(args[0])
         for arg in args[1:]:
-            text = re.sub(r"%[-+#0-9.]*[a-zA-Z]", lambda _, a=arg: _show(a), text, count=1)
+            shown = _show(arg).replace("\\", r"\\")
+            text = re.sub(r"%[-+#0-9.]*[a-zA-Z]", shown, text, count=1)
         return text
     if name == "join" and isinstance(value, list):
         return str(args[0]).join(_show(item) for item in value)

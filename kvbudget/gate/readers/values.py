@@ -93,8 +93,8 @@ def _production_stack(context: Context, spec: Node) -> None:
         draft.image_line = draft.line = draft.image.line
     draft.model_hint = spec.get("modelURL").text
     env = read_env(spec.get("env"))
-    for name, value in env.values.items():
-        draft.set_env(name, value, env.lines[name])
+    for name, said in env.values.items():
+        draft.set_env(name, said, env.lines[name])
     cache = spec.get("lmcacheConfig")
     if cache.get("enabled").s.lower() == "true":
         draft.lmcache = True
@@ -107,8 +107,8 @@ def _production_stack(context: Context, spec: Node) -> None:
     count = spec.get("requestGPU").s
     host.gpus = int(count) if count.isdigit() else None
     host.memory_limit = quantity(spec.get("limitMemory").s or None)
-    size = spec.get("shmSize").s
-    host.shm = quantity(size) if size else None
+    shm = spec.get("shmSize").s
+    host.shm = quantity(shm) if shm else None
     host.shm_line = spec.key_line("shmSize")
     host.container = host.shm_provided = True
     host.gpu_type = pods.selector_card(spec) or _node_selector_terms(spec)
