@@ -255,8 +255,7 @@ class Parser:
             return Node.scalar(Text.on(HOLE, line), line)
         block = self.body(Block("", [], line))
         items = [(Text.on(key, at), node) for key, (at, node) in block.attrs.items()]
-        for inner in block.blocks:
-            items.append((Text.on(inner.type, inner.line), to_node(inner)))
+        items += [(Text.on(inner.type, inner.line), to_node(inner)) for inner in block.blocks]
         return Node.mapping(items, line)
 
     def string(self) -> Text:

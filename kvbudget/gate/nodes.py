@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from kvbudget.gate.source import HOLE, Text, align
+from kvbudget.gate.source import Text, align
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -276,10 +276,7 @@ def documents(text: Text) -> list[Node]:
 
 
 def _line_starts(s: str) -> list[int]:
-    starts = [0]
-    for match in re.finditer("\n", s):
-        starts.append(match.end())
-    return starts
+    return [0, *(match.end() for match in re.finditer("\n", s))]
 
 
 def json_document(text: Text) -> Node:
@@ -304,13 +301,4 @@ def json_document(text: Text) -> Node:
 
 def words_of(node: Node) -> list[Text]:
     """A list of words of a manifest (numbers and booleans become words too)."""
-    out: list[Text] = []
-    for item in node.elements():
-        if item.is_scalar and item._raw is not None:
-            out.append(item._raw if item._raw.s else Text("", []))
-    return out
-
-
-def holes(node: Node) -> bool:
-    """True where a scalar below has an unknown part."""
-    return any(HOLE in item.s for item in node.walk() if item.is_scalar)
+    return [item._raw for item in node.elements() if item.is_scalar and item._raw is not None]

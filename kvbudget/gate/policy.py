@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvbudget.errors import InputError
 from kvbudget.gate.finding import LEVELS, rule_data
 from kvbudget.gate.nodes import Malformed, Node, documents
 from kvbudget.gate.tree import decode
 from kvbudget.gate.units import binary_size, quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FILE = "kvbudget.yaml"
 _KEYS = {

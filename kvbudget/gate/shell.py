@@ -299,8 +299,10 @@ class Script:
         for token in tokens[2:]:
             if token.literal() in ("@", ","):
                 continue
-            for word in self.expand(token.parts):
-                value.append(word.cut(0, -1) if word.s.endswith(",") else word)
+            value += [
+                word.cut(0, -1) if word.s.endswith(",") else word
+                for word in self.expand(token.parts)
+            ]
         if counts:
             env = first.parts[0].text.s.lower().startswith("env:")
             self.scope.set(match.group(1), value or [Text("", [])], env)
@@ -423,10 +425,10 @@ class Script:
 
     def _nested(self, word: str, line: int, depth: int) -> str:
         tokens = Lexer(Text.on('"' + word.replace('"', "") + '"', line)).tokens()
-        out: list[str] = []
-        for part in tokens[0].parts:
-            out.append(self.lookup(part.text.s, line, depth + 1) if part.expansion else part.text.s)
-        return "".join(out)
+        return "".join(
+            self.lookup(part.text.s, line, depth + 1) if part.expansion else part.text.s
+            for part in tokens[0].parts
+        )
 
     def heredoc(self, body: Text) -> Text:
         """An unquoted here-document: `$X`, `\\\\` and `\\$` as the shell reads them."""

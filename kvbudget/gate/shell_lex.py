@@ -120,7 +120,7 @@ class Lexer:
             self._heredocs()
             return Token("op", line, "\n")
         for op in _OPS:
-            if s.startswith(op, self.at):
+            if s.startswith(op, self.at):  # noqa: SIM102 - the longest first
                 if op[0] in "<>" or op.startswith("&>") or op in ("&&", "||", "|&") or op[0] == ";":
                     self.at += len(op)
                     token = Token("op", line, op)

@@ -144,9 +144,9 @@ def _add(
         return
     if any(matches(relative, pattern) for pattern in exclude):
         return
-    if not named and not wanted(path.name) and not any(matches(relative, p) for p in include):
-        if "." in path.name.lstrip(".") or not _shebang(path):
-            return
+    asked = named or wanted(path.name) or any(matches(relative, p) for p in include)
+    if not asked and ("." in path.name.lstrip(".") or not _shebang(path)):
+        return
     if not named and path.is_symlink():
         try:
             if not path.resolve().is_relative_to(tree.root.resolve()):

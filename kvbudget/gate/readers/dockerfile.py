@@ -89,11 +89,6 @@ def read(context: Context) -> None:
 def _drafts(context: Context, stage: _Stage) -> list[Draft]:
     reader = context.reader()
     command = [] if stage.entry_shell else stage.command or []
-    scope = Script(Text("", []), stage.scope)
-    words = []
-    for word in [*(stage.entrypoint or []), *command]:
-        words.append(word)
-    del scope
     drafts = reader.image_command(
         stage.image, stage.entrypoint, command, dict(stage.env.values), depth=0
     )

@@ -382,9 +382,10 @@ class _Visitor:
     def _is_engine(self, name: str, last: str, engine_name: str, node: ast.Call) -> bool:
         root = name.split(".")[0]
         origin = self.imports.get(root, "")
-        if origin.split(".")[0] in ("vllm", "sglang", "ray"):
-            if last == "LLM" or last in _CALLS or origin.rsplit(".", 1)[-1] in _CALLS:
-                return last != "LLMConfig" or bool(node.keywords)
+        if origin.split(".")[0] in ("vllm", "sglang", "ray") and (
+            last in _CALLS or origin.rsplit(".", 1)[-1] in _CALLS
+        ):
+            return last != "LLMConfig" or bool(node.keywords)
         if root in ("vllm", "sglang", "sgl"):
             return True
         if last in ("Engine", "Runtime", "LLM") and origin:

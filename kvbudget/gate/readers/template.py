@@ -274,7 +274,7 @@ class Renderer:
         self,
         text: Text,
         spans: list[re.Match[str]],
-        value: Any,
+        value: Any,  # noqa: ANN401 - template value
         condition: str,
         head: int,
         tail: int,

@@ -60,9 +60,7 @@ def _children(node: Node) -> list[Node]:
 
 
 def _camel(key: str) -> str:
-    out = []
-    for char in key:
-        out.append("_" + char.lower() if char.isupper() else char)
+    out = ("_" + char.lower() if char.isupper() else char for char in key)
     return "".join(out).replace("-", "_").lstrip("_")
 
 
