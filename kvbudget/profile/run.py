@@ -173,6 +173,7 @@ def judge(record: Record, model: Model, policy: Policy) -> Outcome:
         },
         "modelled": findings,
         "stable": stable,
+        "judged": job.device != "fake" or job.capacity is not None,
         "failure": asdict(failures[0]) if failures else None,
         "notes": list(dict.fromkeys(notes)),
         "versions": {"kvbudget": _version("kvbudget"), **_versions(record)},

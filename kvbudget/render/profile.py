@@ -39,6 +39,8 @@ def verdict(document: dict[str, Any]) -> str:
     pool = result["kv_cache_memory"]
     if pool is None:
         return "the pool is unknown"
+    if pool <= 0 and document["device"]["kind"] == "fake" and not document["judged"]:
+        return f"no card was named (--gpu): against this machine's memory the pool is {_size(pool)}"
     if pool <= 0:
         return f"does not fit: the pool would be {_size(pool)}"
     tokens = result["kv_cache_tokens"]

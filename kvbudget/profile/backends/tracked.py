@@ -55,7 +55,11 @@ class TrackedBackend:
 
     def scene(self) -> Scene:
         kind = "fake" if self.fake else "cpu"
-        notes = () if self.job.capacity else ("capacity: the memory of this machine",)
+        notes = (
+            ()
+            if self.job.capacity
+            else ("capacity: the memory of this machine (--gpu NAME judges by a card)",)
+        )
         return Scene(kind, self.job.card, None, self.total, 0, self.other, notes=notes)
 
     def run(self, phase: str) -> None:
