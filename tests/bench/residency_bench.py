@@ -14,8 +14,8 @@ import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from kvbudget.residency import sweep
 from kvbudget.residency.curve import curve
 from kvbudget.residency.load import load
 from kvbudget.residency.replay import Policy, Setup, replay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HERE = Path(__file__).parent
 BUDGETS = (8, 16, 32, 64, 128, 256, 512)

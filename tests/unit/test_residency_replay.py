@@ -20,7 +20,7 @@ ref = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(ref)
 
 BT = 16
-LAW = settings(max_examples=120, deadline=None)
+LAW = settings(max_examples=50, deadline=None)
 
 
 @st.composite
@@ -85,7 +85,7 @@ def test_lazy_is_the_free_queue(rows, c1, c2, step, ahead, load, reinsert):
     assert got == ref.lazy(rows, BT, c1, c2, step, ahead, load == "head_first", reinsert)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     requests(), caps, caps, st.sampled_from([0, 1, 2, 3, 5, 8, 99]),
     st.sampled_from(["write_through", "write_through_selective", "write_back"]),
