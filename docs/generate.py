@@ -77,7 +77,9 @@ def causes() -> dict[Path, str]:
     from kvbudget.triage.causes import catalogue
 
     folder = DOCS / "causes"
-    found = {folder / f"{name}.md": cause_page(name, row) for name, row in catalogue().causes.items()}
+    found = {
+        folder / f"{name}.md": cause_page(name, row) for name, row in catalogue().causes.items()
+    }
     return {folder / "README.md": cause_index(), **found}
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from kvbudget.units import Number
+if TYPE_CHECKING:
+    from kvbudget.units import Number
 
 ProvenanceKind = Literal[
     "log", "flag", "config", "headers", "profile", "derived", "measured", "modelled",

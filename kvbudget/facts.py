@@ -7,8 +7,10 @@ bytes on the device, or in host memory where the name starts with `host.`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from kvbudget.units import Number
+if TYPE_CHECKING:
+    from kvbudget.units import Number
 
 
 @dataclass(frozen=True, slots=True)

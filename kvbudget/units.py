@@ -50,7 +50,9 @@ def parse_size(text: str) -> int:
     match = _SIZE.match(text)
     factor = _SPELLINGS.get(match.group(2).lower()) if match else None
     if match is None or factor is None:
-        raise InputError(f"not a size: {text!r}", "write a number and a unit: 79.6GiB, 80GB, 81559MiB")
+        raise InputError(
+            f"not a size: {text!r}", "write a number and a unit: 79.6GiB, 80GB, 81559MiB"
+        )
     try:
         return int(Decimal(match.group(1).replace("_", "").replace(",", "")) * factor)
     except InvalidOperation as exc:

@@ -24,13 +24,17 @@ Exit: 0 facts found, 3 nothing recognised, 2 unreadable input.
 def explain_log(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="Logs, plain, .gz or .zst; - or nothing is stdin."),
+        typer.Argument(
+            metavar="[FILE]...", help="Logs, plain, .gz or .zst; - or nothing is stdin."
+        ),
     ] = None,
     format: FormatOption = Format.text,
     output: OutputOption = None,
     bytes_per_block: Annotated[
         str | None,
-        typer.Option(help="KV bytes of one block over all layers of a rank, to derive block counts."),
+        typer.Option(
+            help="KV bytes of one block over all layers of a rank, to derive block counts."
+        ),
     ] = None,
     block_size: Annotated[int, typer.Option(min=1, help="Tokens of one block.")] = 16,
     knowledge: KnowledgeOption = None,

@@ -16,11 +16,14 @@ class Format(StrEnum):
 
 
 FormatOption = Annotated[
-    Format, typer.Option("--format", help="text for people, json for scripts, markdown for a ticket.")
+    Format,
+    typer.Option("--format", help="text for people, json for scripts, markdown for a ticket."),
 ]
 OutputOption = Annotated[
     Path | None,
-    typer.Option("-o", "--output", metavar="FILE", help="Write the result to FILE instead of stdout."),
+    typer.Option(
+        "-o", "--output", metavar="FILE", help="Write the result to FILE instead of stdout."
+    ),
 ]
 KnowledgeOption = Annotated[
     list[Path] | None,

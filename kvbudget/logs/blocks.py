@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kvbudget.budget import Amount, Provenance, Term
 from kvbudget.derivation import Derivation, Source, Step
-from kvbudget.facts import Fact
-from kvbudget.logs.collect import LogReading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kvbudget.facts import Fact
+    from kvbudget.logs.collect import LogReading
 
 SOURCE = Source("vllm-project/vllm", "vllm/v1/core/kv_cache_utils.py", versions="0.7.3 - 0.25.1")
 
@@ -28,7 +32,12 @@ def derive_blocks(
         if steps:
             amount = Amount(fact.value, fact.low, fact.high, "B")  # type: ignore[arg-type]
             given = Term(fact.name, amount, Provenance("log", f"line {fact.line}", fact.line))
-            yield fact.rank, Derivation("", reading.engine or "", reading.engine_version, (given,), tuple(steps))
+            yield (
+                fact.rank,
+                Derivation(
+                    "", reading.engine or "", reading.engine_version, (given,), tuple(steps)
+                ),
+            )
 
 
 def _steps(

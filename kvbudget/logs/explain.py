@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from kvbudget.budget import Budget
-from kvbudget.derivation import Derivation
-from kvbudget.facts import Fact
 from kvbudget.logs.blocks import derive_blocks
-from kvbudget.logs.collect import LogReading
 from kvbudget.logs.layouts import budgets_of
 from kvbudget.logs.notes import Note, notes_of
+
+if TYPE_CHECKING:
+    from kvbudget.budget import Budget
+    from kvbudget.derivation import Derivation
+    from kvbudget.facts import Fact
+    from kvbudget.logs.collect import LogReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,5 +55,3 @@ def explain(
         derivations,
         tuple(notes_of(reading, [entry.budget for entry in budgets])),
     )
-
-

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount, Budget, Provenance, Term
-from kvbudget.facts import Fact
 from kvbudget.knowledge.where import knowledge_file
 from kvbudget.knowledge.yamlfile import load_yaml
-from kvbudget.logs.collect import LogReading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kvbudget.facts import Fact
+    from kvbudget.logs.collect import LogReading
 
 
 @cache

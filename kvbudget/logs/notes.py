@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from kvbudget.budget import Budget
-from kvbudget.facts import Fact
-from kvbudget.logs.collect import LogReading
 from kvbudget.units import GIB, format_gib, format_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kvbudget.budget import Budget
+    from kvbudget.facts import Fact
+    from kvbudget.logs.collect import LogReading
 
 SUGGESTION_BUFFER = 150 * 2**20
 """Bytes that vLLM keeps back in its --kv-cache-memory suggestion (v1/worker/gpu_worker.py)."""

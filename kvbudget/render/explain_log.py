@@ -138,7 +138,12 @@ def _text(report: Report, several: bool) -> list[Any]:
     for entry in report.budgets:
         out.append(Text(""))
         out += [foreign(line) for line in _waterfall(entry, unicode=unicode)]
-    shown = {name for e in report.budgets for t in (e.budget.capacity, *e.budget.terms) for name in t.facts}
+    shown = {
+        name
+        for e in report.budgets
+        for t in (e.budget.capacity, *e.budget.terms)
+        for name in t.facts
+    }
     rest = [f for f in report.facts if f.name not in shown]
     if rest:
         out += [Text(""), Text("also printed")]
@@ -173,7 +178,9 @@ def _waterfall(entry: RankBudget, *, unicode: bool) -> list[str]:
     title = "budget" + (f" of {entry.budget.scope}" if entry.budget.scope else "")
     out = [title]
     for label, amount, lines, start in rows:
-        out.append(f"  {label:<33.33} {_amount(amount):>20}  {_bar(amount, start, whole, unicode)} {lines}")
+        out.append(
+            f"  {label:<33.33} {_amount(amount):>20}  {_bar(amount, start, whole, unicode)} {lines}"
+        )
     if entry.missing:
         out.append("  not in this text: " + ", ".join(entry.missing))
     elif entry.budget.closes:
@@ -255,7 +262,9 @@ def _markdown(report: Report, several: bool) -> str:
         return plain(text).replace("|", "\\|").replace("`", "'")
 
     out = [f"### {cell(report.name) if several else 'Start-up memory'}", ""]
-    out.append(f"Engine: {cell(report.engine or 'not recognised')} {cell(report.engine_version or '')}".rstrip())
+    out.append(
+        f"Engine: {cell(report.engine or 'not recognised')} {cell(report.engine_version or '')}".rstrip()
+    )
     for entry in report.budgets:
         budget = entry.budget
         out += ["", f"| budget {cell(budget.scope or '')} | GiB | line |", "|---|---:|---|"]
@@ -267,8 +276,12 @@ def _markdown(report: Report, several: bool) -> str:
     if report.facts:
         out += ["", "| fact | value | rank | line |", "|---|---:|---|---:|"]
         for fact in report.facts:
-            value = fact.value if isinstance(fact.value, str) else format_amount(fact.value, fact.unit)
-            out.append(f"| {fact.name} | {cell(str(value))} | {cell(fact.rank or '')} | {fact.line} |")
+            value = (
+                fact.value if isinstance(fact.value, str) else format_amount(fact.value, fact.unit)
+            )
+            out.append(
+                f"| {fact.name} | {cell(str(value))} | {cell(fact.rank or '')} | {fact.line} |"
+            )
     else:
         out += ["", "Nothing recognised."]
     for _, derivation in report.derivations:
@@ -283,6 +296,11 @@ def _markdown(report: Report, several: bool) -> str:
 
 
 def _markdown_table(reports: Sequence[Report]) -> str:
-    rows = ["| file | engine | weights | KV | tokens | concurrency |", "|---|---|---:|---:|---:|---:|"]
-    rows += ["| " + " | ".join(cell.replace("|", "\\|") for cell in _summary(r)) + " |" for r in reports]
+    rows = [
+        "| file | engine | weights | KV | tokens | concurrency |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    rows += [
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in _summary(r)) + " |" for r in reports
+    ]
     return "\n".join(rows)

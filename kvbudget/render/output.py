@@ -32,7 +32,9 @@ def emit(text: str, output: Path | None) -> None:
         try:
             output.write_bytes(data)
         except OSError as exc:
-            raise InputError(f"cannot write {output}: {exc.strerror}", "give a writable -o FILE") from exc
+            raise InputError(
+                f"cannot write {output}: {exc.strerror}", "give a writable -o FILE"
+            ) from exc
         return
     try:
         handle, name = tempfile.mkstemp(prefix=f".{output.name}.", dir=output.parent)
@@ -46,7 +48,9 @@ def emit(text: str, output: Path | None) -> None:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as exc:
-        raise InputError(f"cannot write {output}: {exc.strerror}", "give a writable -o FILE") from exc
+        raise InputError(
+            f"cannot write {output}: {exc.strerror}", "give a writable -o FILE"
+        ) from exc
 
 
 def _umask() -> int:

@@ -112,11 +112,15 @@ def _of(event: Event, time: Timeline, facts: dict[str, Fact]) -> Verdict:
     phase, shown_by = time.phase_before(event.line)
     phase = event.entry.phase or (owner.entry.phase if owner is not None else None) or phase
     marked = time.phase_before(event.line)[0]
-    if event.entry.phase is None and owner is not None:
-        if owner.entry.phase is None or (
-            owner.entry.id == "vllm.dump_input" and marked in _SLEEPING
-        ):
-            phase = marked
+    if (
+        event.entry.phase is None
+        and owner is not None
+        and (
+            owner.entry.phase is None
+            or (owner.entry.id == "vllm.dump_input" and marked in _SLEEPING)
+        )
+    ):
+        phase = marked
     sentence = Sentence.of(here)
     finding: Finding | None = None
     if cause == "unknown.insufficient_evidence":

@@ -110,8 +110,15 @@ def test_shape(shape: str, tmp_path: Path):
 
 def test_compose_counts_share_the_first_card(tmp_path: Path):
     devices = "{resources: {reservations: {devices: [{count: 1, capabilities: [gpu]}]}}}"
-    service = "    image: vllm/vllm-openai:v0.20.2\n    ipc: host\n    deploy: " + devices + "\n    command: --model own/{0} --gpu-memory-utilization {1}\n"
-    text = "services:\n" + "".join(f"  {n}:\n" + service.replace("{0}", n).replace("{1}", u) for n, u in (("a", "0.6"), ("b", "0.5")))
+    service = (
+        "    image: vllm/vllm-openai:v0.20.2\n    ipc: host\n    deploy: "
+        + devices
+        + "\n    command: --model own/{0} --gpu-memory-utilization {1}\n"
+    )
+    text = "services:\n" + "".join(
+        f"  {n}:\n" + service.replace("{0}", n).replace("{1}", u)
+        for n, u in (("a", "0.6"), ("b", "0.5"))
+    )
     report = judge(tmp_path, {"compose.yaml": text})
     assert [(f.rule, f.line) for f in report.findings] == [("GATE013", 11)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,8 +12,10 @@ from test_triage_causes import CASES, PATTERNS
 
 from kvbudget.logs.collect import read_log
 from kvbudget.triage.report import document
-from kvbudget.triage.result import Verdict
 from kvbudget.triage.verdict import judge
+
+if TYPE_CHECKING:
+    from kvbudget.triage.result import Verdict
 
 QUIET = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 PREFIXES = (

@@ -1,6 +1,5 @@
 """More wordings, healthy look-alikes and orders of lines: name, cause, text."""
 
-
 from __future__ import annotations
 
 import io
