@@ -50,3 +50,7 @@ accuracy: $(STAMP)
 
 clean:
 	rm -rf $(VENV) dist build .bench .mypy_cache .ruff_cache .pytest_cache
+
+# oom-triage on a folder of labelled logs, beside a peer: make triage-accuracy CASES=DIR PEER=python
+triage-accuracy: $(STAMP)
+	$(BIN)/python tests/bench/triage_accuracy.py "$(CASES)" $(PEER)
