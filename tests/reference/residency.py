@@ -112,8 +112,7 @@ def tree(requests, bt, c1, c2, c3, policy, invariant, inserts, probe):
 
     for t, (whole, length) in enumerate(requests):
         chain = cut(whole, c1, n)
-        for a, b in itertools.pairwise([None, *chain]):
-            up[b] = a
+        up.update({b: a for a, b in itertools.pairwise([None, *chain])})
         h1 = prefix(chain, 0, device)
         on_host = prefix(chain, h1, host)
         h2 = on_host if on_host * bt >= 10 else 0
