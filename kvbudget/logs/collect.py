@@ -92,9 +92,9 @@ def _read(reading: LogReading, found: Iterable[Record], matcher: Matcher) -> Non
     seen: set[tuple[str, str | None, object]] = set()
     for record in found:
         hits = _best(matcher.hits(record))
-        if hits or len(reading.records) < KEPT_RECORDS:
-            if len(reading.records) < 4 * KEPT_RECORDS:
-                reading.records.append(record)
+        limit = 4 * KEPT_RECORDS if hits else KEPT_RECORDS
+        if len(reading.records) < limit:
+            reading.records.append(record)
         if any("[repeated " in part for part in record.parts):
             reading.repeated_lines.append(record.line)
         for hit in hits:
