@@ -131,6 +131,7 @@ def parse_file(path: Path) -> PatternFile:
     return parsed
 
 
+KEPT_CACHES = 4
 _decoder = msgspec.msgpack.Decoder(list[PatternFile])
 
 
@@ -149,8 +150,9 @@ def _parsed(files: list[Path]) -> list[PatternFile]:
     parsed = [parse_file(path) for path in files]
     with contextlib.suppress(OSError):
         cache.parent.mkdir(parents=True, exist_ok=True)
-        for old in cache.parent.glob("patterns-*.msgpack"):
-            old.unlink(missing_ok=True)
+        kept = sorted(cache.parent.glob("patterns-*.msgpack"), key=lambda p: p.stat().st_mtime)
+        for stale in kept[:-KEPT_CACHES]:  # several installations may share the folder
+            stale.unlink(missing_ok=True)
         handle, name = tempfile.mkstemp(dir=cache.parent)
         with os.fdopen(handle, "wb") as stream:
             stream.write(msgspec.msgpack.encode(parsed))
