@@ -48,6 +48,11 @@ bench: $(STAMP)
 accuracy: $(STAMP)
 	$(BIN)/python tests/bench/capacity_accuracy.py "$(ROWS)" "$(CONFIGS)"
 
+# A minute of coverage-guided fuzzing of the log commands.
+fuzz: $(STAMP)
+	$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install -q atheris
+	$(BIN)/python tests/fuzz/fuzz_logs.py -max_total_time=60
+
 clean:
 	rm -rf $(VENV) dist build .bench .mypy_cache .ruff_cache .pytest_cache
 
