@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
-import yaml
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-def formulas_dir() -> Path:
-    """Where formulas/ lies: in the wheel, else beside the package in a checkout."""
-    packed = Path(str(files("kvbudget"))) / "_knowledge" / "formulas"
-    return packed if packed.is_dir() else Path(__file__).resolve().parents[2] / "formulas"
+from kvbudget.formula.registry import load_shipped
+from kvbudget.knowledge.where import knowledge_file
 
 
-@lru_cache(maxsize=32)
 def load(name: str) -> Any:  # noqa: ANN401 - YAML data
-    """One file of formulas/, parsed once per process; `{}` where an optional file is absent."""
-    path = formulas_dir() / name
-    if not path.is_file():
-        return {}
-    with path.open(encoding="utf-8") as stream:
-        return yaml.load(stream, Loader=_LOADER)
+    """One file of formulas/; `{}` where an optional file is absent."""
+    path = knowledge_file("formulas", name)
+    return load_shipped(path) if path.is_file() else {}
 
 
 class Option:

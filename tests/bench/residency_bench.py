@@ -1,6 +1,6 @@
 """Residency benchmarks in one run, ours beside the peers', ratios as Markdown.
 
-usage: python tests/bench/residency_bench.py TRACE.jsonl [--peers VENV] [--accesses 2000000]
+usage: python tests/bench/residency_bench.py [TRACE.jsonl] [--peers VENV] [--accesses 2000000]
 VENV holds libcachesim==0.3.5 and kvcache-simulator==0.1.3.
 """
 
@@ -81,7 +81,7 @@ def write_jsonl(trace: traces.Trace, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("trace", type=Path)
+    parser.add_argument("trace", type=Path, nargs="?", help="a short real trace, one more row")
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--accesses", type=int, default=2_000_000)
     args = parser.parse_args()
@@ -111,7 +111,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         large = Path(folder) / "chains.jsonl"
         write_jsonl(chain, large)
-        for name, path in (("conversation", args.trace), ("chains", large)):
+        for name, path in (("short", args.trace), ("chains", large)):
+            if path is None:
+                continue
             ours = {**os.environ, "KVBUDGET_CACHE_DIR": folder}
             command = [sys.executable, "-m", "kvbudget", "residency", "curve", str(path)]
             at = [*command, "--at", "1000,2000,4000,8000,16000,32000,64000", "--format", "json"]

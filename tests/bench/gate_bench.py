@@ -1,4 +1,4 @@
-"""A tree of 10,000 files (one in twenty with an engine), timed: `python tests/bench/bench_gate.py`."""
+"""A tree of 10,000 files (one in twenty with an engine), timed: `python tests/bench/gate_bench.py`."""
 
 from __future__ import annotations
 
