@@ -94,7 +94,7 @@ def pattern_files(overlays: Sequence[Path] = ()) -> list[Path]:
         if not overlay.is_dir():
             raise KnowledgeError(f"no such folder: {overlay}", hint="give a folder of YAML files")
         below = overlay / "logparsers"
-        found += _files_below(below if below.is_dir() else overlay)
+        found += _files_below(below) if below.is_dir() else sorted(overlay.rglob("*.yaml"))
     return found
 
 

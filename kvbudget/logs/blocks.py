@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 from kvbudget.budget import Amount, Provenance, Term
 from kvbudget.derivation import Derivation, Source, Step
+from kvbudget.logs.engines import blocks_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kvbudget.facts import Fact
     from kvbudget.logs.collect import LogReading
-
-SOURCE = Source("vllm-project/vllm", "vllm/v1/core/kv_cache_utils.py", versions="0.7.3 - 0.25.1")
 
 
 def derive_blocks(
@@ -25,10 +24,11 @@ def derive_blocks(
     max_model_len; the interval of the printed figure goes through every step.
     """
     length = next((f for f in reading.facts if f.name == "max_model_len"), None)
+    source = blocks_source(reading.engine, reading.engine_version)
     for fact in reading.facts:
         if fact.name != "kv_cache_memory" or fact.low is None or fact.high is None:
             continue
-        steps = list(_steps(fact, bytes_per_block, block_size, length))
+        steps = list(_steps(fact, bytes_per_block, block_size, length, source))
         if steps:
             amount = Amount(fact.value, fact.low, fact.high, "B")  # type: ignore[arg-type]
             given = Term(fact.name, amount, Provenance("log", f"line {fact.line}", fact.line))
@@ -41,7 +41,11 @@ def derive_blocks(
 
 
 def _steps(
-    fact: Fact, bytes_per_block: int | None, block_size: int, length: Fact | None
+    fact: Fact,
+    bytes_per_block: int | None,
+    block_size: int,
+    length: Fact | None,
+    source: Source | None,
 ) -> Iterator[Step]:
     if not bytes_per_block or not isinstance(fact.value, int) or fact.value <= 0:
         return
@@ -51,19 +55,19 @@ def _steps(
     )
     yield Step(
         "num_gpu_blocks", "N", "blocks of the pool", "kv_cache_memory // bytes_per_block",
-        f"{fact.value:,} // {bytes_per_block:,}", blocks, SOURCE,
+        f"{fact.value:,} // {bytes_per_block:,}", blocks, source,
     )  # fmt: skip
     tokens = Amount(
         blocks.value * block_size, blocks.low * block_size, blocks.high * block_size, "tok"
     )
     yield Step(
         "kv_cache_tokens", "tokens", "tokens of the pool", "num_gpu_blocks * block_size",
-        f"{blocks.value:,} * {block_size}", tokens, SOURCE,
+        f"{blocks.value:,} * {block_size}", tokens, source,
     )  # fmt: skip
     if length is not None and isinstance(length.value, int) and length.value > 0:
         each = length.value
         yield Step(
             "max_concurrency", "x", "requests of max_model_len", "kv_cache_tokens / max_model_len",
             f"{tokens.value:,} / {each:,}",
-            Amount(tokens.value / each, tokens.low / each, tokens.high / each, "x"), SOURCE,
+            Amount(tokens.value / each, tokens.low / each, tokens.high / each, "x"), source,
         )  # fmt: skip

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from kvbudget.knowledge.patterns import PatternSet, load_patterns
+from kvbudget.logs.engines import engines, traces
 from kvbudget.logs.figures import facts_of
 from kvbudget.logs.match import Hit, Matcher, Record, records
 from kvbudget.logs.scan import Literals, lines, open_input, unpacked
@@ -24,6 +25,7 @@ EVERYTHING = 1 << 20
 KEPT_RECORDS = 4000
 """Records without a hit that are kept at most, for readers that need the surroundings."""
 MAX_FACTS = 20_000
+SIZED = frozenset({"kv_sizing", "kv_alloc", "ready", "runtime"})
 
 
 @dataclass
@@ -44,7 +46,7 @@ class LogReading:
     """the input ends without a newline"""
     repeated_lines: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
-    """lines on which an engine announces its start: more than one is several runs"""
+    """lines on which a start-up begins after an earlier one had come as far as its pool"""
 
     def best(self, name: str, rank: str | None = None) -> Fact | None:
         """The last fact of that name (for that rank, if the rank printed one)."""
@@ -101,13 +103,23 @@ def _read(reading: LogReading, found: Iterable[Record], matcher: Matcher) -> Non
             if len(reading.hits) < MAX_FACTS:
                 reading.hits.append(hit)
             if hit.pattern.entry.milestone:
-                reading.milestones.append((hit.line, hit.pattern.entry.milestone))
+                _reached(reading, hit.line, hit.pattern.entry.milestone)
             for fact in facts_of(hit):
                 key = (fact.name, fact.rank, fact.value)
                 if key not in seen and len(seen) < MAX_FACTS:
                     seen.add(key)
                     reading.facts.append(fact)
     reading.facts.sort(key=lambda fact: fact.line)
+
+
+def _reached(reading: LogReading, line: int, phase: str) -> None:
+    """Notes a change of phase; a start after a pool was sized is another run."""
+    if reading.milestones and reading.milestones[-1][1] == phase:
+        return
+    last = reading.starts[-1] if reading.starts else 0
+    if phase == "dist_init" and any(p in SIZED for at, p in reading.milestones if at > last):
+        reading.starts.append(line)
+    reading.milestones.append((line, phase))
 
 
 def _best(hits: list[Hit]) -> list[Hit]:
@@ -141,7 +153,7 @@ def _engine(reading: LogReading, patterns: PatternSet) -> None:
         if evidence is False:
             continue
         named = evidence if isinstance(evidence, str) else hit.pattern.engine
-        if evidence is None and named not in ENGINES:
+        if evidence is None and named not in engines():
             continue
         votes[named] += 1
         group = getattr(entry, "engine_version", None)
@@ -150,7 +162,7 @@ def _engine(reading: LogReading, patterns: PatternSet) -> None:
             if text:
                 versions.append((named, text.removeprefix("v")))
     reading.engines = dict(votes)
-    for engine, pattern in _TRACES.items():
+    for engine, pattern in traces().items():
         mentions = sum(bool(pattern.search(part)) for r in reading.records for part in r.parts)
         if mentions:
             votes[engine] += mentions
@@ -158,14 +170,6 @@ def _engine(reading: LogReading, patterns: PatternSet) -> None:
         reading.engine = votes.most_common(1)[0][0]
     reading.engine_version = next((v for e, v in versions if e == reading.engine), None)
 
-
-ENGINES = ("vllm", "sglang", "tensorrt-llm", "llama.cpp", "tgi")
-_TRACES = {
-    "vllm": re.compile(
-        r"(?:site|dist)-packages/vllm/|[/\\]vllm[/\\]\w+|\bvllm serve\b|\bvllm\.\w+|\bVllm\w+"
-    ),
-    "sglang": re.compile(r"[/\\]sglang[/\\]|\bsglang\.\w+|\bSGLang\b"),
-}
 
 _STAMP = re.compile(r"(?:\d{4}-\d\d-\d\d[ T]|\b\d\d-\d\d )(\d\d):(\d\d):(\d\d)")
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from kvbudget.logs.engines import verbose_setting
 from kvbudget.units import GIB, format_gib, format_size
 
 if TYPE_CHECKING:
@@ -14,9 +15,6 @@ if TYPE_CHECKING:
     from kvbudget.budget import Budget
     from kvbudget.facts import Fact
     from kvbudget.logs.collect import LogReading
-
-SUGGESTION_BUFFER = 150 * 2**20
-"""Bytes that vLLM keeps back in its --kv-cache-memory suggestion (v1/worker/gpu_worker.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ def notes_of(reading: LogReading, budgets: list[Budget]) -> Iterator[Note]:
     yield from _input_notes(reading)
     yield from _kv_notes(by_name)
     yield from _budget_notes(budgets)
-    yield from _margin_notes(by_name)
+    yield from _margin_notes(by_name, verbose_setting(reading.engine))
     yield from _unit_notes(reading)
 
 
@@ -45,10 +43,10 @@ def _input_notes(reading: LogReading) -> Iterator[Note]:
         yield Note("mixed_engines", "warning", f"lines of several engines stand here: {named}")
     if reading.reversed:
         yield Note("reversed_order", "info", "the newest line comes first; read from the end")
-    if len(reading.starts) > 1:
+    if reading.starts:
         yield Note(
             "several_runs", "warning",
-            f"{len(reading.starts)} starts in one text: figures of different runs may differ",
+            f"{len(reading.starts) + 1} starts in one text: figures of different runs may differ",
             tuple(reading.starts),
         )  # fmt: skip
     if reading.repeated_lines:
@@ -137,7 +135,7 @@ def _budget_notes(budgets: list[Budget]) -> Iterator[Note]:
                 )  # fmt: skip
 
 
-def _margin_notes(facts: dict[str, list[Fact]]) -> Iterator[Note]:
+def _margin_notes(facts: dict[str, list[Fact]], verbose: str | None) -> Iterator[Note]:
     free, wanted, total = (
         next((f for f in facts[n] if isinstance(f.value, int)), None)
         for n in ("free_memory", "requested_memory", "total_memory")
@@ -163,9 +161,8 @@ def _margin_notes(facts: dict[str, list[Fact]]) -> Iterator[Note]:
     if facts["kv_cache_memory"] and not facts["weights_memory"]:
         yield Note(
             "not_printed_by_version", "info",
-            "the terms between request and KV are not in this text; VLLM_LOGGING_LEVEL=DEBUG prints "
-            "them" if facts["kv_cache_memory"][0].pattern.startswith("vllm.") else
-            "the terms between free memory and KV are not in this text",
+            "the terms beside KV are not in this text"
+            + (f"; {verbose} prints them where the release has them" if verbose else ""),
             (facts["kv_cache_memory"][0].line,),
         )  # fmt: skip
     if facts["kv_cache_memory"] or facts["kv_cache_tokens"]:

@@ -166,3 +166,32 @@ def test_the_json_follows_its_schema(name):
     jsonschema.validate(
         explain((SAMPLES / name).read_bytes(), "--bytes-per-block", "2MiB")[1], schema
     )
+
+
+def test_two_starts_in_one_text_are_noted_and_one_is_not():
+    log = (SAMPLES / "vllm-llama3-8b.log").read_bytes()
+    once, twice = (
+        {note["id"]: note for note in explain(data)[1]["notes"]} for data in (log, log + log)
+    )
+    assert "several_runs" not in once
+    assert twice["several_runs"]["lines"] == [len(log.splitlines()) + 3]
+
+
+def test_the_source_of_the_block_count_is_that_of_the_release():
+    line = b"Available KV cache memory: 54.4 GiB\n"
+    for version, file in ((b"0.25.1", b"kv_cache_utils.py"), (b"0.33.0", b"kv_cache_planning.py")):
+        banner = b"INFO Initializing a V1 LLM engine (v" + version + b") with config: model='a/b'\n"
+        out = run("explain-log", "-", "--bytes-per-block", "2MiB", data=banner + line).stdout
+        assert file in out
+
+
+def test_an_overlay_of_plain_files_is_read(tmp_path):
+    (tmp_path / "mine.yaml").write_text(
+        "schema: kvbudget.logparsers/1\nengine: mine\nlines:\n"
+        "  - {id: mine.pool, doc: d, literals: ['mypool'], pattern: 'mypool {int:n} tokens',\n"
+        "     yields: {kv_cache_tokens: {group: n, unit: tok}}, source: s,\n"
+        "     samples: [{text: 'mypool 7 tokens', expect: {kv_cache_tokens: '7'}}], rejects: ['mypool']}\n"
+    )
+    code, report = explain(b"mypool 4096 tokens\n", "--knowledge", str(tmp_path))
+    assert code == 0
+    assert report["facts"][0]["value"] == 4096
