@@ -77,9 +77,6 @@ def register(app: typer.Typer) -> None:
         decode_steps: Annotated[
             int, typer.Option("--decode-steps", min=0, help="cpu, fake: also measure decode steps.")
         ] = 0,
-        runner: Annotated[
-            str, typer.Option("--runner", help="mirror (our own, torch only).")
-        ] = "mirror",
         timeout: Annotated[
             float, typer.Option("--timeout", min=1, help="Seconds before a silent child is ended.")
         ] = 1800.0,
@@ -111,7 +108,7 @@ def register(app: typer.Typer) -> None:
                 model=model, device=device, engine=engine, policy=policy,
                 tokens=max_num_batched_tokens, requests=max_num_seqs, utilization=utilization,
                 tp=tp, dtype=dtype, graphs=graphs, all_graphs=all_graphs, gpu=gpu,
-                gpu_memory=gpu_memory, decode_steps=decode_steps, runner=runner, timeout=timeout,
+                gpu_memory=gpu_memory, decode_steps=decode_steps, timeout=timeout,
                 record=record, replay=replay, dry_run=dry_run,
             ),
             progress,

@@ -44,7 +44,6 @@ class Host:
     gpu_ids: list[str] | None = None
     gpu_type: str | None = None
     memory_limit: int | None = None
-    memory_line: int = 0
     shm: int | None = None
     shm_line: int = 0
     shm_tmpfs: tuple[int | None, int] | None = None
@@ -75,13 +74,10 @@ class Draft:
     model_hint: Text | None = None
     host: Host = field(default_factory=Host)
     config_base: str | None = None
-    config_text: tuple[str, Text] | None = None
     python_call: bool = False
     lmcache: bool = False
     annotations: dict[str, tuple[str, int]] = field(default_factory=dict)
     object_lines: tuple[int, int] | None = None
-    chart_tp: int | None = None
-    allow_unknown_image: bool = False
 
     def set_env(self, name: str, value: Text, line: int, file: str | None = None) -> None:
         """The last assignment of a variable counts."""

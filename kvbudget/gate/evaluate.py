@@ -55,7 +55,6 @@ class Report:
     lines: dict[tuple[str, int], str] = field(default_factory=dict)
     exit_code: int = 0
     fail_on: str = "error"
-    all_findings: list[Finding] = field(default_factory=list)
 
     @property
     def summary(self) -> dict[str, int]:
@@ -105,7 +104,6 @@ def run(request: Request, policy: Policy) -> Report:
         finding.level = policy.levels.get(finding.rule, finding.level)
         findings.append(finding)
     findings = _unique(findings)
-    report.all_findings = list(findings)
     report.skipped = [item for item in bench.skipped if item["rule"] not in off]
     findings, report.suppressed = suppress.apply(
         findings, result.texts, result.invocations, policy, off

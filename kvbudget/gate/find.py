@@ -87,7 +87,6 @@ class Result:
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     texts: dict[str, Text] = field(default_factory=dict)
-    files_read: int = 0
 
 
 def find(tree: Tree, outside: dict[str, str] | None = None) -> Result:
@@ -101,7 +100,6 @@ def find(tree: Tree, outside: dict[str, str] | None = None) -> Result:
             result.notes.append(note)
         if text is None:
             continue
-        result.files_read += 1
         result.texts[item.path] = text
         context = Context(item.path, text, tree, outside or {})
         try:

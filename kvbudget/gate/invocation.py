@@ -38,7 +38,6 @@ class Invocation:
     unpinned: str | None = None
     python_call: bool = False
     lmcache: bool = False
-    lmcache_line: int = 0
     assumed_version: str | None = None
     annotations: dict[str, tuple[str, int]] = field(default_factory=dict)
     object_lines: tuple[int, int] | None = None
@@ -124,14 +123,11 @@ def build(
             _config(settings, *found)
             settings.layer += 1
     settings.file = None
-    settings.model_line = 0
     for given in draft.given:
         name = given.name
         option = eng.options.get(name) or eng.spelled.get("--" + name.replace("_", "-"))
         if option is not None:
             settings.put_object(option, given.value, given.line, given.spelled)
-            if option.name in ("model", "model_path"):
-                settings.model_line = given.line
     if draft.given:
         settings.layer += 1
     settings.words(draft.words)
@@ -175,8 +171,6 @@ def put_key(settings: Settings, key: str, line: int, value: Node) -> None:
     if option.kind == "bool" and negated and isinstance(item, bool):
         item = not item
     settings.put_object(option, item, line, key)
-    if option.name in ("model", "model_path"):
-        settings.model_line = line
 
 
 def _model(inv: Invocation, draft: Draft) -> None:

@@ -144,13 +144,6 @@ class Node:
             if child.kind != "scalar":
                 yield from child.walk(depth + 1, budget)
 
-    def last_line(self) -> int:
-        """A line at or behind the last character of this node's own scalars."""
-        last = self.line
-        if self._raw is not None and self._raw.lines:
-            last = max(last, self._raw.lines[-1])
-        return last
-
 
 EMPTY = Node("scalar", 0)
 

@@ -569,7 +569,7 @@ class DockerOptions:
             elif flag == "--device" and "nvidia.com/gpu=" in value.s:
                 add_cdi(value.s, draft)
             elif flag in ("-m", "--memory"):
-                host.memory_limit, host.memory_line = binary_size(value.s), value.line
+                host.memory_limit = binary_size(value.s)
             elif flag == "--shm-size":
                 host.shm, host.shm_line = binary_size(value.s), value.line
                 if not value.known:

@@ -46,7 +46,6 @@ class Settings:
     twice: list[tuple[Setting, Setting]] = field(default_factory=list)
     ambiguous: list[Problem] = field(default_factory=list)
     positional: list[Text] = field(default_factory=list)
-    model_line: int = 0
     file: str | None = None
     layer: int = 0
     _seen: dict[str, int] = field(default_factory=dict)
@@ -242,8 +241,6 @@ class Settings:
         if not value.known:
             self.unknown(option, line, flag, value.s)
             return
-        if option.name in ("model", "model_path"):
-            self.model_line = line
         if value.s == "":
             return
         if value.s in ("None", "null") and option.kind != "str":

@@ -172,7 +172,6 @@ def _by_annotation(
 
 
 # ---- baseline --------------------------------------------------------------------------------
-BASELINE = ".kvbudget-baseline.json"
 
 
 def _entry(finding: Finding) -> tuple[str, str, str, str]:

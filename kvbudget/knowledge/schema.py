@@ -47,7 +47,8 @@ class Line(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_default
     """name of the group that holds the engine's version"""
     kind: str = "log"
     """source of its facts: log, flag or config"""
-    notes: tuple[str, ...] = ()
+    note: str | None = None
+    """`id: sentence` for the reader of a report in which this line stands"""
 
 
 class Failure(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):
@@ -71,9 +72,6 @@ class Failure(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defa
     source: str | dict[str, Any] = ""
     evidence_of: str | bool | None = None
     milestone: str | None = None
-    alternatives: tuple[str, ...] = ()
-    missing: str | None = None
-    notes: tuple[str, ...] = ()
 
 
 class PatternFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defaults=True):

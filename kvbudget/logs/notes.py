@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from kvbudget.knowledge.schema import Line
 from kvbudget.logs.engines import verbose_setting
 from kvbudget.units import GIB, format_gib, format_size
 
@@ -31,6 +32,7 @@ def notes_of(reading: LogReading, budgets: list[Budget]) -> Iterator[Note]:
     for fact in reading.facts:
         by_name[fact.name].append(fact)
     yield from _input_notes(reading)
+    yield from _line_notes(reading)
     yield from _kv_notes(by_name)
     yield from _budget_notes(budgets)
     yield from _margin_notes(by_name, verbose_setting(reading.engine))
@@ -59,6 +61,17 @@ def _input_notes(reading: LogReading) -> Iterator[Note]:
         yield Note(
             "truncated", "info", "the text ends in the middle of a line", (reading.total_lines,)
         )
+
+
+def _line_notes(reading: LogReading) -> Iterator[Note]:
+    """What the data says about a line that stands here, once per note."""
+    lines: dict[str, list[int]] = defaultdict(list)
+    for hit in reading.hits:
+        if isinstance(hit.pattern.entry, Line) and hit.pattern.entry.note:
+            lines[hit.pattern.entry.note].append(hit.line)
+    for text, where in lines.items():
+        name, _, message = text.partition(": ")
+        yield Note(name, "info", message, tuple(where[:8]))
 
 
 def _kv_notes(facts: dict[str, list[Fact]]) -> Iterator[Note]:

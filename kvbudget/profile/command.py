@@ -35,7 +35,6 @@ class Options:
     gpu: str | None
     gpu_memory: str | None
     decode_steps: int
-    runner: str
     timeout: float
     record: Path | None
     replay: Path | None
@@ -51,8 +50,6 @@ def run_command(options: Options, on_phase: Callable[[str], None]) -> Outcome:
         from kvbudget.profile.engines.driver import run_engine
 
         return run_engine(options, on_phase)
-    if options.runner != "mirror":
-        raise InputError(f"unknown runner {options.runner!r}", "--runner mirror")
     if options.replay is not None:
         record = load_record(options.replay)
         job = record.job
@@ -110,7 +107,7 @@ def make_job(options: Options) -> Job:
         tokens=options.tokens or 2048, requests=options.requests or 256, utilization=fraction,
         tp=options.tp, graphs=options.graphs, all_graphs=options.all_graphs, dtype=options.dtype,
         capacity=capacity, card=options.gpu, decode_steps=options.decode_steps,
-        device_index=index, runner=options.runner,
+        device_index=index,
     )  # fmt: skip
 
 

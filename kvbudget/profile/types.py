@@ -108,7 +108,6 @@ class Job:
     card: str | None = None
     decode_steps: int = 0
     device_index: int = 0
-    runner: str = "mirror"
 
 
 @dataclass(slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.errors import InputError
@@ -66,9 +66,6 @@ class Trace:
             "span_s": self.span_s,
             "block_tokens": self.block_tokens,
         }
-
-    def with_block_tokens(self, block_tokens: int) -> Trace:
-        return replace(self, block_tokens=block_tokens)
 
 
 def column(values: Sequence[int], kind: str) -> Array:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kvbudget.gate.draft import Draft, EnvValue, Host, gpu_ids
+from kvbudget.gate.draft import Draft, EnvValue, Host
 from kvbudget.gate.hardware import card
 from kvbudget.gate.nodes import EMPTY, Node, words_of
 from kvbudget.gate.program import image_engine
@@ -223,7 +223,6 @@ def host_of(host: Host, container: Node, pod: Node, siblings: list[Node]) -> Non
     memory = limit(container, "memory")
     if memory.present and memory.text.known:
         host.memory_limit = quantity(memory.s)
-        host.memory_line = memory.line
     host.gpu_type = selector_card(pod) or host.gpu_type
     if pod.get("hostIPC").s == "true":
         host.ipc_host = True
@@ -277,14 +276,6 @@ def image_text(node: Node) -> Text:
     if digest.s:
         parts += [Text.on("@", digest.line), digest]
     return Text.join(parts)
-
-
-def explicit_ids(env: Env) -> list[str] | None:
-    """Card ids that the variables name."""
-    for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
-        if name in env.values:
-            return gpu_ids(env.values[name].s)
-    return None
 
 
 def known_engine(image: Text, args: list[Text]) -> str | None:
