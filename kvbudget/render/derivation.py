@@ -26,13 +26,14 @@ def figure(value: float, unit: str) -> str:
 
 
 def band(amount: Amount) -> str:
-    """The interval, where there is one: `[55.10 .. 56.53 GiB]`."""
-    if amount.is_exact:
-        return ""
+    """The interval, where it shows at the printed digits: `[55.10 .. 56.53 GiB]`."""
     if amount.unit == "B":
-        return f"[{amount.low / GIB:,.2f} .. {amount.high / GIB:,.2f} GiB]"
-    low, high = figure(amount.low, amount.unit), figure(amount.high, amount.unit)
-    return f"[{low} .. {high}]"
+        low, high = f"{amount.low / GIB:,.2f}", f"{amount.high / GIB:,.2f} GiB"
+        wide = amount.high - amount.low >= GIB // 50
+    else:
+        low, high = figure(amount.low, amount.unit), figure(amount.high, amount.unit)
+        wide = low != high
+    return f"[{low} .. {high}]" if wide else ""
 
 
 def source_text(source: Source | None) -> str:

@@ -22,6 +22,7 @@ ROWS = (
     ("margin_memory", "left outside the budget"),
 )  # fmt: skip
 WIDTH = 40
+NON_KV_PARTS = {"weights_memory", "peak_activation_memory", "non_torch_memory"}
 
 
 def render_derive(
@@ -119,6 +120,10 @@ def budget_rows(derived: Derived) -> list[tuple[str, Amount, str]]:
             "avail_memory_after_weights", "kv_memory_needed"}  # fmt: skip
     rows: list[tuple[str, Amount, str]] = []
     pool = derived.amount("kv_cache_memory")
+    stated = {term.name for term in derived.derivation.inputs}
+    if "non_kv_memory" in stated:
+        # A log states the sum beside its parts: one of the two is drawn.
+        skip |= {"non_kv_memory"} if stated >= NON_KV_PARTS else NON_KV_PARTS
     rows += [
         (term.name, term.amount, term.provenance.kind)
         for term in derived.derivation.inputs
@@ -126,7 +131,9 @@ def budget_rows(derived: Derived) -> list[tuple[str, Amount, str]]:
     ]
     graphs = derived.amount("cuda_graph_memory_applied")
     if graphs is not None and graphs.value:
-        rows.insert(-1 if pool else len(rows), ("cuda_graph_memory_applied", graphs, "modelled"))
+        inputs = {term.name: term.provenance.kind for term in derived.derivation.inputs}
+        origin = inputs.get("cuda_graph_memory_estimate", "derived")
+        rows.insert(-1 if pool else len(rows), ("cuda_graph_memory_applied", graphs, origin))
     return rows
 
 

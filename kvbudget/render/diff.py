@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.render.text import plain
@@ -25,11 +26,15 @@ def _figure(value: float | None, unit: str, *, sign: bool = False) -> str:
 def terms_table(
     rows: Sequence[dict[str, Any]], labels: tuple[str, str], *, markdown: bool = False
 ) -> str:
-    """The rows as a text or Markdown table; `labels` head the two sides."""
-    if not rows:
-        return "nothing moved"
+    """The rows that both sides state as a text or Markdown table, `labels` heading the two; what
+    only one of them states is named below it.
+    """
+    moved = [row for row in rows if row["delta"] is not None]
+    alone = "\n".join(_alone(rows, labels, markdown=markdown))
+    if not moved:
+        return f"nothing moved\n\n{alone}".rstrip()
     cells = [("term", plain(labels[0])[:24], plain(labels[1])[:24], "delta", "cause", "why")]
-    for row in rows:
+    for row in moved:
         unit = row["unit"]
         cells.append((
             row["name"], _figure(row["a"], unit), _figure(row["b"], unit),
@@ -37,14 +42,26 @@ def terms_table(
         ))  # fmt: skip
     if markdown:
         head, *body = (f"| {' | '.join(line)} |" for line in cells)
-        return "\n".join([head, "|---|---:|---:|---:|---|---|", *body])
+        table = "\n".join([head, "|---|---:|---:|---:|---|---|", *body])
+        return f"{table}\n\n{alone}".rstrip()
     widths = [max(len(line[i]) for line in cells) for i in range(5)]
     out = []
     for line in cells:
         name, *numbers, cause, why = line
         aligned = [f"{text:>{widths[i + 1]}}" for i, text in enumerate(numbers)]
         out.append("  ".join([f"{name:<{widths[0]}}", *aligned, f"{cause:<{widths[4]}}", why]))
-    return "\n".join(line.rstrip() for line in out)
+    table = "\n".join(line.rstrip() for line in out)
+    return f"{table}\n\n{alone}".rstrip()
+
+
+def _alone(rows: Sequence[dict[str, Any]], labels: tuple[str, str], *, markdown: bool) -> list[str]:
+    out = []
+    for other, label in (("b", labels[0]), ("a", labels[1])):
+        names = [row["name"] for row in rows if row["delta"] is None and row[other] is None]
+        if names:
+            text = f"only in {plain(label)}: {', '.join(names)}"
+            out.append(f"- {text}" if markdown else fill(text, 100, subsequent_indent="  "))
+    return out
 
 
 def render_diff(payload: dict[str, Any], *, markdown: bool) -> str:
