@@ -7,35 +7,42 @@ from typing import Annotated
 
 import typer
 
+from kvbudget.cli import complete
 from kvbudget.cli.engine_flags import EngineFlagsCommand, unmarked
-from kvbudget.cli.options import Format, FormatOption, OutputOption
+from kvbudget.cli.options import Format, FormatOption, GpuMemoryOption, GpuOption, OutputOption
+from kvbudget.cli.page import epilog
 
-EPILOG = """\b
-Examples:
-  kvbudget derive ./Llama-3-8B --engine vllm --gpu h100-80gb
-  kvbudget derive ./Llama-3-8B --gpu h100-80gb -- vllm serve MODEL --max-model-len 8192 -tp 2
-  kvbudget derive ./Llama-3-8B --engine both --gpu h200 --format markdown
-  kvbudget derive ./Llama-3-8B --engine vllm --set kv_cache_memory=54.4GiB --gpu-memory 79.6GiB
-  kvbudget derive ./Llama-3-8B --from-log serve.log --gpu-memory-utilization 0.95
-Engine flags are spelled as the engine spells them, before or after `--`.
-Exit codes: 0 fits, 1 does not fit, 2 usage, 4 a needed fact is unknown.
-"""
+EPILOG = epilog(
+    """
+    kvbudget derive ./Llama-3-8B --engine vllm --gpu h100-80gb
+    kvbudget derive ./Llama-3-8B --gpu h100-80gb -- vllm serve MODEL --max-model-len 8192 -tp 2
+    kvbudget derive ./Llama-3-8B --engine both --gpu h200 --format markdown
+    kvbudget derive ./Llama-3-8B --engine vllm --set kv_cache_memory=54.4GiB --gpu-memory 79.6GiB
+    kvbudget derive ./Llama-3-8B --from-log serve.log --gpu-memory-utilization 0.95
+    """,
+    {0: "it fits", 1: "it does not fit", 2: "bad usage", 4: "a needed fact is unknown"},
+    "Engine flags are spelled as the engine spells them, before or after `--`.",
+)
 
 CONTEXT = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 EngineOption = Annotated[
-    str | None, typer.Option("--engine", metavar="ENGINE", help="vllm, sglang or both.")
+    str | None,
+    typer.Option(
+        "--engine",
+        metavar="ENGINE",
+        help="vllm, sglang or both.",
+        autocompletion=complete.engines,
+    ),
 ]
 VersionOption = Annotated[
     list[str] | None,
-    typer.Option("--engine-version", metavar="V", help="V, or ENGINE@V (repeatable)."),
-]
-GpuOption = Annotated[
-    str | None, typer.Option("--gpu", metavar="NAME", help="A card of formulas/gpus.yaml.")
-]
-GpuMemoryOption = Annotated[
-    str | None,
-    typer.Option("--gpu-memory", metavar="SIZE", help="Total as the driver reports it."),
+    typer.Option(
+        "--engine-version",
+        metavar="V",
+        help="Release: V beside one --engine, else ENGINE@V (repeatable).",
+        autocompletion=complete.releases,
+    ),
 ]
 EnvOption = Annotated[
     list[str] | None,
@@ -43,14 +50,22 @@ EnvOption = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="FACT=VALUE", help="A fact you know (repeatable)."),
+    typer.Option(
+        "--set", metavar="FACT=VALUE", help="A fact you know, kv_cache_memory=54.4GiB (repeatable)."
+    ),
 ]
 AssumeOption = Annotated[
     list[str] | None,
-    typer.Option("--assume", metavar="FIELD=VALUE", help="A field of config.json (repeatable)."),
+    typer.Option("--assume", metavar="FIELD=VALUE", help="A field config.json lacks (repeatable)."),
 ]
 ArgsArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[MODEL] [ENGINE FLAGS]", show_default=False)
+    list[str] | None,
+    typer.Argument(
+        metavar="MODEL [ENGINE FLAGS]",
+        show_default=False,
+        help="Folder with a config.json, a path to one, or (extra hf) a hub id; then flags of the "
+        "engine as it spells them.",
+    ),
 ]
 
 
@@ -65,17 +80,17 @@ def derive(
     set_: SetOption = None,
     assume: AssumeOption = None,
     from_log: Annotated[
-        Path | None, typer.Option("--from-log", metavar="FILE", help="Facts of a start-up log.")
+        Path | None, typer.Option("--from-log", metavar="FILE", help="Take terms from a start-up log.")
     ] = None,
     from_profile: Annotated[
-        Path | None, typer.Option("--from-profile", metavar="FILE", help="Facts of a profile.")
+        Path | None, typer.Option("--from-profile", metavar="FILE", help="Take terms from a profile.")
     ] = None,
     format: FormatOption = Format.text,
     output: OutputOption = None,
 ) -> None:
-    """The KV pool an engine will have, with its own arithmetic: each step, number and source.
+    """Compute the KV pool an engine will have, step by step.
 
-    MODEL is a folder with a config.json, a path to one, or (extra hf) a hub id.
+    The engine's own arithmetic: each step with its numbers, its result and where it is written.
     """
     from kvbudget.derive.build import Inputs, build
     from kvbudget.derive.document import document
@@ -92,7 +107,7 @@ def derive(
     if len(results) == 1:
         payload = document(results[0])
     else:
-        from kvbudget.diff import both
+        from kvbudget.diff.document import both
 
         payload = both(results)
     if format is Format.json:

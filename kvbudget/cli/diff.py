@@ -8,25 +8,28 @@ from typing import Annotated
 import typer
 
 from kvbudget.cli.options import Format, FormatOption, OutputOption
+from kvbudget.cli.page import Page, epilog
 
-EPILOG = """\b
-Examples:
-  kvbudget diff before.log after.log
-  kvbudget derive M --gpu h200 --format json -o a.json
-  kvbudget derive M --gpu h200 --enforce-eager --format json -o b.json
-  kvbudget diff a.json b.json --format markdown
-Exit codes: 0 compared, 2 an input cannot be read or compared.
-"""
+EPILOG = epilog(
+    """
+    kvbudget diff before.log after.log
+    kvbudget derive ./Llama-3-8B --gpu h200 --format json -o a.json
+    kvbudget derive ./Llama-3-8B --gpu h200 --enforce-eager --format json -o b.json
+    kvbudget diff a.json b.json --format markdown
+    """,
+    {0: "compared", 2: "bad usage, or an input that cannot be read or compared"},
+)
 
 
 def diff(
-    a: Annotated[Path, typer.Argument(metavar="A", help="Log, profile, derive or explain JSON.")],
+    a: Annotated[Path, typer.Argument(metavar="A", help="A start-up log, or the JSON of explain-log, derive or profile.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="The same, of the other run.")],
     format: FormatOption = Format.text,
     output: OutputOption = None,
 ) -> None:
-    """Which term moved between two runs, by how much, and because of which flag or version."""
-    from kvbudget.diff import diff_document, read_side
+    """Say which term moved between two runs, and because of what."""
+    from kvbudget.diff.document import diff_document
+    from kvbudget.diff.sides import read_side
     from kvbudget.render.json_v1 import dumps
     from kvbudget.render.output import emit
 
@@ -40,4 +43,4 @@ def diff(
 
 
 def register(app: typer.Typer) -> None:
-    app.command("diff", epilog=EPILOG)(diff)
+    app.command("diff", cls=Page, epilog=EPILOG)(diff)

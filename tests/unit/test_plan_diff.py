@@ -17,7 +17,8 @@ from kvbudget.cli.app import app
 from kvbudget.derive.assemble import derive
 from kvbudget.derive.catalogue import find_gpu
 from kvbudget.derive.request import Request
-from kvbudget.diff import Side, compare
+from kvbudget.diff.compare import compare
+from kvbudget.diff.sides import Side
 from kvbudget.errors import InputError, KvbudgetError
 from kvbudget.model.config import model_from_config
 from kvbudget.plan.solve import Asked, solve

@@ -1,0 +1,1 @@
+"""Two budgets aligned: which term moved, by how much, and because of which flag or version."""

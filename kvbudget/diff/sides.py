@@ -1,0 +1,132 @@
+"""What can be compared: a log, a profile, or JSON of derive or explain-log, as one of two sides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kvbudget.budget import Amount
+from kvbudget.derive.document import RESULT
+from kvbudget.derive.sources import fact_evidence, profile_terms, read_json
+from kvbudget.errors import InputError
+from kvbudget.formula.registry import engine_names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from kvbudget.derive.request import Evidence
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two: numbers by fact name, settings by flag name."""
+
+    label: str
+    engine: str | None
+    version: str | None
+    numbers: Mapping[str, Amount]
+    flags: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_side(path: Path) -> Side:
+    """A log, a profile, or JSON of derive or explain-log. Raises InputError for anything else."""
+    if not _looks_like_json(path):
+        return _from_log(path)
+    raw = read_json(path)
+    kind = str(raw.get("schema", "")).partition("/")[0]
+    if kind == "kvbudget.derive" and "engines" not in raw:
+        return from_document(raw, path.name)
+    if kind == "kvbudget.profile":
+        terms = profile_terms(raw, path.name)
+        engine, _, version = str(raw.get("policy") or "").partition("@")
+        return Side(path.name, engine or None, version or None, _numbers(terms))
+    if kind == "kvbudget.explain-log":
+        return _from_explain(raw, path.name)
+    raise InputError(
+        f"{path.name} is not something to compare",
+        "a start-up log, a profile, or JSON of derive (one engine) or explain-log",
+    )
+
+
+def _looks_like_json(path: Path) -> bool:
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(4096).lstrip()
+    except OSError as exc:
+        raise InputError(f"cannot read {path}: {exc.strerror}") from exc
+    return head.startswith(b"{") and b'"schema"' in head
+
+
+def _numbers(evidence: Mapping[str, Evidence]) -> dict[str, Amount]:
+    return {k: e.value for k, e in evidence.items() if isinstance(e.value, Amount)}
+
+
+def from_document(raw: Mapping[str, Any], label: str) -> Side:
+    """A kvbudget.derive/1 object: terms, memory steps, results and flags."""
+    numbers: dict[str, Amount] = {}
+    for row in (*raw.get("terms", ()), *raw.get("steps", ())):
+        wanted = row["unit"] == "B" or row["name"] in RESULT
+        if wanted and "[" not in row["name"]:
+            numbers[row["name"]] = Amount(row["value"], row["low"], row["high"], row["unit"])
+    for name, value in (raw.get("result") or {}).items():
+        if value is not None and name not in numbers:
+            numbers[name] = Amount.exact(value, _unit(name))
+    flags = {k: v.get("value") for k, v in (raw.get("flags") or {}).items()}
+    model = (raw.get("model") or {}).get("name")
+    if model:
+        flags["model"] = model
+    return Side(label, raw.get("engine"), raw.get("engine_version"), numbers, flags)
+
+
+def _unit(name: str) -> str:
+    from kvbudget.facts import FACTS
+
+    spec = FACTS.get(name)
+    return spec.unit if spec is not None and spec.unit is not None else "n"
+
+
+def _from_log(path: Path) -> Side:
+    from kvbudget.logs.collect import read_log
+
+    reading = read_log(path)
+    if not reading.facts:
+        raise InputError(
+            f"{path.name}: no line of a known engine", "kvbudget explain-log says more"
+        )
+    start = reading.starts[-1] if len(reading.starts) > 1 else 0
+    facts = [fact for fact in reading.facts if fact.line >= start]
+    evidence = fact_evidence(facts, path.name)
+    return _split(path.name, reading.engine, reading.engine_version, evidence)
+
+
+def _from_explain(raw: Mapping[str, Any], label: str) -> Side:
+    from kvbudget.facts import Fact
+
+    facts = [
+        Fact(f["name"], f["value"], f["unit"], f["printed"], f["low"], f["high"], f["rank"],
+             f["line"], f["pattern"], f.get("source", "log"))
+        for f in raw.get("facts", ())
+    ]  # fmt: skip
+    if not facts:
+        raise InputError(f"{label} holds no facts", "kvbudget explain-log recognised nothing")
+    evidence = fact_evidence(facts, label)
+    return _split(label, raw.get("engine"), raw.get("engine_version"), evidence)
+
+
+def _split(
+    label: str, engine: str | None, version: str | None, evidence: Mapping[str, Evidence]
+) -> Side:
+    """Settings to one side, measurements to the other."""
+    from kvbudget.derive.flags import load_flags
+
+    known = load_flags(engine) if engine in engine_names() else {}
+    settings = {flag.fact for flag in known.values()} | set(known)
+    flags: dict[str, Any] = {}
+    numbers: dict[str, Amount] = {}
+    for name, item in evidence.items():
+        if name in settings and name not in ("kv_cache_memory", "num_gpu_blocks"):
+            flags[name] = item.value.value if isinstance(item.value, Amount) else item.value
+        elif isinstance(item.value, Amount):
+            numbers[name] = item.value
+    return Side(label, engine, version, numbers, flags)
