@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount
 from kvbudget.derive.document import RESULT
-from kvbudget.derive.sources import fact_evidence, profile_terms, read_json
+from kvbudget.derive.shapes import DeriveShape, ExplainShape, require
+from kvbudget.derive.sources import fact_evidence, profile_terms
 from kvbudget.errors import InputError
 from kvbudget.formula.registry import engine_names
+from kvbudget.jsonfile import read_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,24 +31,26 @@ class Side:
     flags: Mapping[str, Any] = field(default_factory=dict)
 
 
+COMPARABLE = "a start-up log, a profile, or JSON of derive (one engine) or explain-log"
+
+
 def read_side(path: Path) -> Side:
     """A log, a profile, or JSON of derive or explain-log. Raises InputError for anything else."""
     if not _looks_like_json(path):
         return _from_log(path)
-    raw = read_json(path)
+    raw = read_object(path, "give a log, a profile, or JSON of derive or explain-log")
     kind = str(raw.get("schema", "")).partition("/")[0]
     if kind == "kvbudget.derive" and "engines" not in raw:
+        require(raw, DeriveShape, path.name)
         return from_document(raw, path.name)
     if kind == "kvbudget.profile":
         terms = profile_terms(raw, path.name)
         engine, _, version = str(raw.get("policy") or "").partition("@")
         return Side(path.name, engine or None, version or None, _numbers(terms))
     if kind == "kvbudget.explain-log":
+        require(raw, ExplainShape, path.name)
         return _from_explain(raw, path.name)
-    raise InputError(
-        f"{path.name} is not something to compare",
-        "a start-up log, a profile, or JSON of derive (one engine) or explain-log",
-    )
+    raise InputError(f"{path.name} is not something to compare", COMPARABLE)
 
 
 def _looks_like_json(path: Path) -> bool:
