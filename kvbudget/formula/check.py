@@ -61,14 +61,15 @@ def check_file(file: Path) -> list[Problem]:
         return [Problem(label, str(error))]
     except (KeyError, TypeError, AttributeError) as error:
         return [Problem(label, f"malformed: {type(error).__name__}: {error}")]
-    problems = [Problem(label, text) for text in _check_examples(program)]
+    problems = [Problem(label, text) for text in example_problems(program)]
     calls = sum(step.call is not None for step in program.steps)
     if calls > MAX_CALLS * len(program.steps):
         problems.append(Problem(label, f"{calls} of {len(program.steps)} steps are primitives"))
     return problems
 
 
-def _check_examples(program: Program) -> Iterator[str]:
+def example_problems(program: Program) -> Iterator[str]:
+    """What is wrong with the worked examples of a file, and which steps none of them expects."""
     if not program.examples:
         yield "no worked example"
         return

@@ -83,7 +83,7 @@ def check_patterns(paths: Iterable[Path], *, timed: bool = True) -> Outcome:
                 counts[0] += 1
                 counts[1] += len(entry.samples)
                 counts[2] += len(entry.rejects)
-                found = list(_entry(Pattern(entry, content.engine, str(path)), timed=timed))
+                found = list(entry_problems(Pattern(entry, content.engine, str(path)), timed=timed))
                 if entry.id in seen:
                     found.append((".id", f"{entry.id}: this id stands already in {seen[entry.id]}"))
                 seen.setdefault(entry.id, str(path))
@@ -105,7 +105,7 @@ def _of_error(error: KnowledgeError, path: Path) -> Problem:
     )
 
 
-def _entry(pattern: Pattern, *, timed: bool) -> Iterator[tuple[str, str]]:
+def entry_problems(pattern: Pattern, *, timed: bool) -> Iterator[tuple[str, str]]:
     """(key below the entry, what is wrong) for everything wrong with one entry."""
     entry = pattern.entry
     yield from _words(entry)
