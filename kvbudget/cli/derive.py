@@ -80,10 +80,12 @@ def derive(
     set_: SetOption = None,
     assume: AssumeOption = None,
     from_log: Annotated[
-        Path | None, typer.Option("--from-log", metavar="FILE", help="Take terms from a start-up log.")
+        Path | None,
+        typer.Option("--from-log", metavar="FILE", help="Take terms from a start-up log."),
     ] = None,
     from_profile: Annotated[
-        Path | None, typer.Option("--from-profile", metavar="FILE", help="Take terms from a profile.")
+        Path | None,
+        typer.Option("--from-profile", metavar="FILE", help="Take terms from a profile."),
     ] = None,
     format: FormatOption = Format.text,
     output: OutputOption = None,

@@ -22,7 +22,12 @@ EPILOG = epilog(
 
 
 def diff(
-    a: Annotated[Path, typer.Argument(metavar="A", help="A start-up log, or the JSON of explain-log, derive or profile.")],
+    a: Annotated[
+        Path,
+        typer.Argument(
+            metavar="A", help="A start-up log, or the JSON of explain-log, derive or profile."
+        ),
+    ],
     b: Annotated[Path, typer.Argument(metavar="B", help="The same, of the other run.")],
     format: FormatOption = Format.text,
     output: OutputOption = None,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from typer.core import TyperCommand
+from kvbudget.cli.page import Page
 
 MARK = "\x00"
 OWN = ("-o", "-h")
 
 
-class EngineFlagsCommand(TyperCommand):
+class EngineFlagsCommand(Page):
     """Keeps single-dash words of an engine (`-tp4`, `-O.mode=x`) from being read as clusters."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401

@@ -8,38 +8,45 @@ from typing import Annotated
 import typer
 
 from kvbudget.cli.options import Format, FormatOption, KnowledgeOption, OutputOption
+from kvbudget.cli.page import Page, epilog
 from kvbudget.errors import EXIT_NOTHING, EXIT_OK, EXIT_USAGE, InputError
 
-EPILOG = """\b
-Examples:
-  kvbudget explain-log < serve.log
-  kubectl logs deploy/llm | kvbudget explain-log -
-  kvbudget explain-log old.log new.log               one report each, and a table
-  kvbudget explain-log serve.log.gz --format markdown -o ticket.md
-  kvbudget explain-log serve.log --bytes-per-block 2MiB --block-size 16
-Exit: 0 facts found, 3 nothing recognised, 2 unreadable input.
-"""
+EPILOG = epilog(
+    """
+    kvbudget explain-log serve.log
+    kubectl logs deploy/llm | kvbudget explain-log -
+    kvbudget explain-log old.log new.log               # one report each, and a table
+    kvbudget explain-log serve.log.gz --format markdown -o ticket.md
+    kvbudget explain-log serve.log --bytes-per-block 2MiB --block-size 16
+    """,
+    {0: "facts found", 2: "bad usage or unreadable input", 3: "nothing recognised"},
+)
 
 
 def explain_log(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(
-            metavar="[FILE]...", help="Logs, plain, .gz or .zst; - or nothing is stdin."
-        ),
+        typer.Argument(metavar="FILE", help="Logs, plain, .gz or .zst; - or nothing reads stdin."),
     ] = None,
     format: FormatOption = Format.text,
     output: OutputOption = None,
     bytes_per_block: Annotated[
         str | None,
         typer.Option(
-            help="KV bytes of one block over all layers of a rank, to derive block counts."
+            "--bytes-per-block",
+            metavar="SIZE",
+            help="KV bytes of one block over all layers of a rank, to derive block counts.",
         ),
     ] = None,
-    block_size: Annotated[int, typer.Option(min=1, help="Tokens of one block.")] = 16,
+    block_size: Annotated[
+        int, typer.Option("--block-size", metavar="N", min=1, help="Tokens of one block.")
+    ] = 16,
     knowledge: KnowledgeOption = None,
 ) -> None:
-    """Turn a start-up log into terms, a budget that closes, and bytes -> blocks -> tokens."""
+    """Turn a start-up log into a budget that adds up.
+
+    Terms with the lines that printed them, the unexplained rest, and bytes -> blocks -> tokens.
+    """
     from kvbudget.knowledge.patterns import load_patterns
     from kvbudget.logs.collect import read_log
     from kvbudget.logs.explain import explain
@@ -71,4 +78,4 @@ def explain_log(
 
 
 def register(app: typer.Typer) -> None:
-    app.command("explain-log", epilog=EPILOG)(explain_log)
+    app.command("explain-log", cls=Page, epilog=EPILOG)(explain_log)

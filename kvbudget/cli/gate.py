@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kvbudget.cli import complete
+from kvbudget.cli.page import Page, epilog
 from kvbudget.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,29 +20,37 @@ if TYPE_CHECKING:
 FORMATS = ("text", "json", "markdown", "sarif", "github", "junit", "gitlab")
 LEVELS = ("error", "warning", "note", "never")
 
-_HELP = """Check the memory settings of vLLM and SGLang wherever they are kept, in CI.
+_HELP = """Check the memory settings kept in a repository, in CI.
 
-Walks files and folders, extracts every engine invocation, and evaluates the rules of docs/rules/.
-It never executes, renders or fetches anything.
-
-Examples:
-
-  kvbudget gate
-
-  kvbudget gate deploy/ --fail-on warning --output github --output sarif:kvbudget.sarif
-
-  kvbudget gate --explain GATE013
+Walks files and folders, extracts every vLLM and SGLang invocation, and evaluates the rules
+(--list-rules). It never executes, renders or fetches anything.
 """
+
+EPILOG = epilog(
+    """
+    kvbudget gate
+    kvbudget gate deploy/ --fail-on warning
+    kvbudget gate --output github --output sarif:kvbudget.sarif
+    kvbudget gate --explain GATE013
+    """,
+    {
+        0: "no finding at or above --fail-on, or no engine found",
+        1: "findings at or above --fail-on",
+        2: "bad usage, or a malformed file, policy or baseline",
+        3: "no engine found, with --require-invocations",
+    },
+)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("gate", help=_HELP)(gate)
+    app.command("gate", cls=Page, help=_HELP, epilog=EPILOG)(gate)
 
 
 def gate(
     paths: Annotated[
-        list[str] | None, typer.Argument(metavar="[PATH]...", help="Files or folders (default: .).")
+        list[str] | None,
+        typer.Argument(metavar="PATH", help="Files or folders; nothing is the working directory."),
     ] = None,
     fail_on: Annotated[
         str | None,
@@ -52,7 +62,8 @@ def gate(
         bool, typer.Option("--exit-zero", help="The same as --fail-on never.")
     ] = False,
     format: Annotated[
-        str | None, typer.Option("--format", metavar="FORMAT", help=", ".join(FORMATS))
+        str | None,
+        typer.Option("--format", metavar="FORMAT", help="One of " + ", ".join(FORMATS) + "."),
     ] = None,
     file: Annotated[
         Path | None, typer.Option("-o", metavar="FILE", help="Write the --format result to FILE.")
@@ -71,10 +82,22 @@ def gate(
     ] = None,
     no_policy: Annotated[bool, typer.Option("--no-policy", help="Read no policy file.")] = False,
     select: Annotated[
-        list[str] | None, typer.Option("--select", metavar="ID,...", help="Only these rules.")
+        list[str] | None,
+        typer.Option(
+            "--select",
+            metavar="ID,...",
+            help="Only these rules.",
+            autocompletion=complete.rules,
+        ),
     ] = None,
     ignore: Annotated[
-        list[str] | None, typer.Option("--ignore", metavar="ID,...", help="All but these rules.")
+        list[str] | None,
+        typer.Option(
+            "--ignore",
+            metavar="ID,...",
+            help="All but these rules.",
+            autocompletion=complete.rules,
+        ),
     ] = None,
     baseline: Annotated[
         Path | None,
@@ -103,7 +126,13 @@ def gate(
         bool, typer.Option("--list-rules", help="List the rules and end.")
     ] = False,
     explain: Annotated[
-        str | None, typer.Option("--explain", metavar="ID", help="Explain a rule and end.")
+        str | None,
+        typer.Option(
+            "--explain",
+            metavar="ID",
+            help="Explain a rule and end.",
+            autocompletion=complete.rules,
+        ),
     ] = None,
     include: Annotated[
         list[str] | None,
@@ -113,7 +142,13 @@ def gate(
         list[str] | None, typer.Option("--exclude", metavar="GLOB", help="Leave these files out.")
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="NAME", help="Card where a file does not tell.")
+        str | None,
+        typer.Option(
+            "--gpu",
+            metavar="NAME",
+            help="Card where a file does not tell.",
+            autocompletion=complete.cards,
+        ),
     ] = None,
     node_ram: Annotated[
         str | None,
@@ -126,7 +161,10 @@ def gate(
     engine_version: Annotated[
         list[str] | None,
         typer.Option(
-            "--engine-version", metavar="ENGINE@V", help="Release where a file does not tell."
+            "--engine-version",
+            metavar="ENGINE@V",
+            help="Release where a file does not tell (repeatable).",
+            autocompletion=complete.releases,
         ),
     ] = None,
     no_color: Annotated[bool, typer.Option("--no-color", help="Plain text.")] = False,

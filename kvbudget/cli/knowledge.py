@@ -7,36 +7,74 @@ from typing import Annotated, Any
 
 import typer
 
+from kvbudget.cli import complete
 from kvbudget.cli.options import Format, FormatOption, KnowledgeOption, OutputOption
+from kvbudget.cli.page import CONTEXT, Page, Pages, epilog
 from kvbudget.errors import EXIT_FINDINGS, InputError
 
-EPILOG = """\b
-Examples:
-  kvbudget knowledge list vllm
-  kvbudget knowledge show vllm.kv.available
-  kvbudget knowledge check ./my-patterns
-  kvbudget knowledge drift vllm --checkout ~/src/vllm
-Exit: 0 fine, 1 something is wrong (check) or moved (drift), 2 no such thing.
-"""
+EPILOG = epilog(
+    """
+    kvbudget knowledge list vllm
+    kvbudget knowledge show vllm.kv.available
+    kvbudget knowledge check ./my-patterns
+    kvbudget knowledge drift vllm --checkout ~/src/vllm
+    """,
+    {0: "fine", 1: "something is wrong (check) or moved (drift)", 2: "bad usage, or no such thing"},
+)
+LIST = epilog(
+    """
+    kvbudget knowledge list vllm
+    kvbudget knowledge list "cuda graph" --format json
+    """,
+    {0: "listed", 2: "bad usage, or nothing holds the word"},
+)
+SHOW = epilog(
+    """
+    kvbudget knowledge show vllm.kv.available
+    kvbudget knowledge show vllm/pool-v1-0.26
+    """,
+    {0: "shown", 2: "bad usage, or no such entry"},
+)
+CHECK = epilog(
+    """
+    kvbudget knowledge check
+    kvbudget knowledge check ./my-patterns
+    """,
+    {0: "every sample and example holds", 1: "something is wrong", 2: "bad usage"},
+)
+DRIFT = epilog(
+    """
+    kvbudget knowledge drift vllm --checkout ~/src/vllm
+    kvbudget knowledge drift sglang --checkout ~/src/sglang --engine-version 0.5.12
+    """,
+    {0: "every cited line stands", 1: "something moved", 2: "bad usage"},
+)
 
 knowledge = typer.Typer(
-    help="What kvbudget knows: engine lines, failures and formulas, for which versions, from where.",
+    cls=Pages,
+    help="Show and check what is known of each engine release.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    context_settings=CONTEXT,
     epilog=EPILOG,
 )
 
 
-@knowledge.command("list")
+@knowledge.command("list", cls=Page, epilog=LIST)
 def list_(
     word: Annotated[
-        str, typer.Argument(metavar="[WORD]", help="Only ids, engines or meanings that hold WORD.")
+        str,
+        typer.Argument(
+            metavar="WORD",
+            help="Only ids, versions or meanings that hold WORD.",
+            show_default=False,
+        ),
     ] = "",
     format: FormatOption = Format.text,
     output: OutputOption = None,
     overlays: KnowledgeOption = None,
 ) -> None:
-    """Every log line, failure and formula file: id, versions, meaning."""
+    """List every log line, failure and formula file."""
     rows = [row for row in _rows(overlays) if word.lower() in " ".join(row[:4]).lower()]
     if not rows:
         raise InputError(
@@ -45,14 +83,24 @@ def list_(
     _emit_table("list", ("kind", "id", "versions", "doc"), rows, format, output)
 
 
-@knowledge.command()
+@knowledge.command(cls=Page, epilog=SHOW)
 def show(
-    name: Annotated[str, typer.Argument(metavar="ID", help="An id as `knowledge list` prints it.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="An id as `knowledge list` prints it.",
+            autocompletion=complete.entries,
+        ),
+    ],
     format: FormatOption = Format.text,
     output: OutputOption = None,
     overlays: KnowledgeOption = None,
 ) -> None:
-    """One entry whole: pattern, facts and units, source, samples and lines it must not match."""
+    """Show one entry whole.
+
+    Pattern, facts and units, source, samples and lines that it must not match.
+    """
     import msgspec
 
     from kvbudget.knowledge.patterns import load_patterns
@@ -92,16 +140,16 @@ def show(
     emit(f"```yaml\n{text}```" if format is Format.markdown else text, output)
 
 
-@knowledge.command()
+@knowledge.command(cls=Page, epilog=CHECK)
 def check(
     folder: Annotated[
         Path | None,
-        typer.Argument(metavar="[DIR]", help="Your own files; without it, the shipped ones."),
+        typer.Argument(metavar="DIR", help="Your own files; without it, the shipped ones."),
     ] = None,
     format: FormatOption = Format.text,
     output: OutputOption = None,
 ) -> None:
-    """Prove every sample, reject, worked example, unit and promise of the data files."""
+    """Prove the data files: samples, rejects, worked examples, units."""
     from kvbudget.formula.check import check_dir
     from kvbudget.knowledge.patterns import pattern_files
     from kvbudget.knowledge.where import knowledge_dir
@@ -150,17 +198,25 @@ def check(
         raise typer.Exit(EXIT_FINDINGS)
 
 
-@knowledge.command()
+@knowledge.command(cls=Page, epilog=DRIFT)
 def drift(
-    engine: Annotated[str, typer.Argument(help="vllm or sglang.")],
-    checkout: Annotated[Path, typer.Option(metavar="DIR", help="A checkout of the engine.")],
+    engine: Annotated[
+        str,
+        typer.Argument(metavar="ENGINE", help="vllm or sglang.", autocompletion=complete.engines),
+    ],
+    checkout: Annotated[
+        Path, typer.Option("--checkout", metavar="DIR", help="A checkout of the engine.")
+    ],
     engine_version: Annotated[
-        str | None, typer.Option(metavar="V", help="Files of this release instead of the newest.")
+        str | None,
+        typer.Option(
+            "--engine-version", metavar="V", help="Files of this release instead of the newest."
+        ),
     ] = None,
     format: FormatOption = Format.text,
     output: OutputOption = None,
 ) -> None:
-    """Which cited source lines no longer stand in a checkout of the engine."""
+    """Say which cited lines a checkout of an engine no longer has."""
     from kvbudget.formula.drift import drift as look
 
     found = look(engine, checkout, engine_version)
@@ -170,6 +226,11 @@ def drift(
     _emit_table("drift", ("verdict", "step", "path", "anchor"), rows, format, output)
     if any(d.verdict != "stands" for d in found):
         raise typer.Exit(EXIT_FINDINGS)
+
+
+def entry_names() -> list[str]:
+    """Every id that `knowledge show` takes."""
+    return [row[1] for row in _rows(None)]
 
 
 def _rows(overlays: list[Path] | None) -> list[tuple[str, ...]]:

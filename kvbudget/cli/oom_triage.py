@@ -7,33 +7,38 @@ from typing import Annotated
 
 import typer
 
+from kvbudget.cli import complete
 from kvbudget.cli.options import Format, FormatOption, KnowledgeOption, OutputOption
+from kvbudget.cli.page import Page, epilog
 
 _HELP = """Name the cause of a failure, and which way to turn which knob.
 
 Reads a log, a pasted traceback or a single line; the verdict is about the first failure in time.
-
-Examples:
-
-  kvbudget oom-triage server.log
-
-  journalctl -u vllm | kvbudget oom-triage - --format json
-
-  kvbudget oom-triage crash.txt --startup-log start.log
-
-  kvbudget oom-triage --explain vram.kv_budget_nonpositive
-
-Exit codes: 0 a cause was named; 2 unreadable input; 3 no failure recognised.
 """
+
+EPILOG = epilog(
+    """
+    kvbudget oom-triage crash.log
+    journalctl -u vllm | kvbudget oom-triage - --format json
+    kvbudget oom-triage crash.log --startup-log serve.log
+    kvbudget oom-triage --explain vram.kv_budget_nonpositive
+    """,
+    {0: "a cause was named", 2: "bad usage or unreadable input", 3: "no failure recognised"},
+)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
 
-    @app.command("oom-triage", help=_HELP)
+    @app.command("oom-triage", cls=Page, help=_HELP, epilog=EPILOG)
     def oom_triage(
         file: Annotated[
-            str, typer.Argument(metavar="[FILE|-]", help="The log; - or nothing reads stdin.")
+            str,
+            typer.Argument(
+                metavar="FILE",
+                help="Log, plain, .gz or .zst; - or nothing reads stdin.",
+                show_default=False,
+            ),
         ] = "-",
         startup_log: Annotated[
             Path | None,
@@ -46,7 +51,10 @@ def register(app: typer.Typer) -> None:
         explain: Annotated[
             str | None,
             typer.Option(
-                "--explain", metavar="CAUSE", help="Explain a cause (or `list`) and stop."
+                "--explain",
+                metavar="CAUSE",
+                help="Explain a cause (or `list` them) and end.",
+                autocompletion=complete.causes,
             ),
         ] = None,
         output_format: FormatOption = Format.text,

@@ -12,24 +12,24 @@ from kvbudget.cli.derive import (
     AssumeOption,
     EngineOption,
     EnvOption,
-    GpuMemoryOption,
-    GpuOption,
     SetOption,
     VersionOption,
 )  # fmt: skip
 from kvbudget.cli.engine_flags import EngineFlagsCommand, unmarked
-from kvbudget.cli.options import Format, FormatOption, OutputOption
+from kvbudget.cli.options import Format, FormatOption, GpuMemoryOption, GpuOption, OutputOption
+from kvbudget.cli.page import epilog
 
-EPILOG = """\b
-Examples:
-  kvbudget plan ./Llama-3-8B --gpu h100-80gb --context 8k --concurrency 48
-  kvbudget plan ./Llama-3-8B --gpu h100-80gb --context 32768      most requests of that length
-  kvbudget plan ./Llama-3-8B --gpu h100-80gb --concurrency 16     longest context for sixteen
-  kvbudget plan ./Llama-3-70B --gpu h100-80gb --gpus 8 --context 8192 --concurrency 64
-  kvbudget plan ./Llama-3-8B --gpu h100-80gb                      largest safe utilisation
-Engine flags given are kept fixed.
-Exit codes: 0 an option serves it, 1 none does, 2 usage, 4 a needed fact is unknown.
-"""
+EPILOG = epilog(
+    """
+    kvbudget plan ./Llama-3-8B --gpu h100-80gb --context 8k --concurrency 48
+    kvbudget plan ./Llama-3-8B --gpu h100-80gb --context 32768      # most requests of that length
+    kvbudget plan ./Llama-3-8B --gpu h100-80gb --concurrency 16     # longest context for sixteen
+    kvbudget plan ./Llama-3-70B --gpu h100-80gb --gpus 8 --context 8192 --concurrency 64
+    kvbudget plan ./Llama-3-8B --gpu h100-80gb                      # largest safe utilisation
+    """,
+    {0: "an option serves it", 1: "none does", 2: "bad usage", 4: "a needed fact is unknown"},
+    "Engine flags that are given stay fixed.",
+)
 
 
 def plan(
@@ -54,7 +54,11 @@ def plan(
     format: FormatOption = Format.text,
     output: OutputOption = None,
 ) -> None:
-    """Flags that serve a context at a concurrency: what each buys, and the margin it leaves."""
+    """Find the flags that serve a context at a concurrency.
+
+    Each option with what it buys and the margin it leaves. Without --concurrency: the most requests
+    of that context; without --context: the longest context; without both: the largest safe share.
+    """
     from kvbudget.derive.build import Inputs, requests
     from kvbudget.derive.flags import token_count
     from kvbudget.errors import InputError

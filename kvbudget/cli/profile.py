@@ -8,22 +8,30 @@ from typing import Annotated
 
 import typer
 
+from kvbudget.cli import complete
 from kvbudget.cli.options import Format, FormatOption, OutputOption
+from kvbudget.cli.page import Page, epilog
 
-EPILOG = """Examples:
-
-  kvbudget profile --model tiny --device cpu
-
-  kvbudget profile --model ./Llama-3-8B --device fake --gpu h100-80gb
-
-  kvbudget profile --model ./Llama-3-8B -tp 2 --policy vllm@0.33.0 --record run.json
-"""
+EPILOG = epilog(
+    """
+    kvbudget profile --model tiny --device cpu
+    kvbudget profile --model ./Llama-3-8B --device fake --gpu h100-80gb
+    kvbudget profile --model ./Llama-3-8B -tp 2 --policy vllm@0.33.0 --record run.json
+    kvbudget profile --replay run.json --format json
+    """,
+    {
+        0: "measured",
+        1: "out of memory in a phase, or it does not fit",
+        2: "bad usage; no torch, driver, device or model",
+        4: "the card was not stable while it was measured",
+    },
+)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
 
-    @app.command("profile", epilog=EPILOG)
+    @app.command("profile", cls=Page, epilog=EPILOG)
     def profile(
         model: Annotated[
             str | None,
@@ -33,32 +41,55 @@ def register(app: typer.Typer) -> None:
         ] = None,
         device: Annotated[
             str,
-            typer.Option("--device", help="auto, cuda, cuda:N, cpu, or fake (no memory touched)."),
+            typer.Option(
+                "--device",
+                metavar="DEVICE",
+                help="auto, cuda, cuda:N, cpu, or fake (no memory touched).",
+            ),
         ] = "auto",
         engine: Annotated[
             str,
-            typer.Option("--engine", help="none, vllm or sglang: run the installed engine itself."),
+            typer.Option(
+                "--engine",
+                metavar="ENGINE",
+                help="none, vllm or sglang: run the installed engine itself.",
+                autocompletion=complete.engines,
+            ),
         ] = "none",
         policy: Annotated[
             str | None,
-            typer.Option("--policy", metavar="ENGINE@VERSION", help="Whose bookkeeping to follow."),
+            typer.Option(
+                "--policy",
+                metavar="ENGINE@V",
+                help="Whose bookkeeping to follow.",
+                autocompletion=complete.releases,
+            ),
         ] = None,
         max_num_batched_tokens: Annotated[
             int | None,
-            typer.Option("--max-num-batched-tokens", min=1, help="Tokens of the forward."),
+            typer.Option(
+                "--max-num-batched-tokens", metavar="T", min=1, help="Tokens of the forward pass."
+            ),
         ] = None,
         max_num_seqs: Annotated[
-            int | None, typer.Option("--max-num-seqs", min=1, help="Rows of the sampler.")
+            int | None,
+            typer.Option("--max-num-seqs", metavar="S", min=1, help="Rows of the sampler."),
         ] = None,
         utilization: Annotated[
             float | None,
             typer.Option(
-                "--gpu-memory-utilization", "--mem-fraction-static", help="The engine's fraction."
+                "--gpu-memory-utilization",
+                "--mem-fraction-static",
+                metavar="U",
+                help="The engine's fraction.",
             ),
         ] = None,
-        tp: Annotated[int, typer.Option("-tp", "--tensor-parallel-size", min=1, help="Ranks.")] = 1,
+        tp: Annotated[
+            int, typer.Option("-tp", "--tensor-parallel-size", metavar="N", min=1, help="Ranks.")
+        ] = 1,
         dtype: Annotated[
-            str, typer.Option("--dtype", help="auto, bfloat16, float16, float32.")
+            str,
+            typer.Option("--dtype", metavar="DTYPE", help="auto, bfloat16, float16 or float32."),
         ] = "auto",
         graphs: Annotated[
             bool, typer.Option("--graphs/--no-graphs", help="Measure (or model) the graph pool.")
@@ -68,17 +99,32 @@ def register(app: typer.Typer) -> None:
             typer.Option("--all-graphs", help="Capture the whole ladder, not two of each mode."),
         ] = False,
         gpu: Annotated[
-            str | None, typer.Option("--gpu", help="cpu, fake: judge by this catalogue card.")
+            str | None,
+            typer.Option(
+                "--gpu",
+                metavar="NAME",
+                help="cpu, fake: judge by this card of the catalogue.",
+                autocompletion=complete.cards,
+            ),
         ] = None,
         gpu_memory: Annotated[
             str | None,
             typer.Option("--gpu-memory", metavar="SIZE", help="cpu, fake: judge by SIZE."),
         ] = None,
         decode_steps: Annotated[
-            int, typer.Option("--decode-steps", min=0, help="cpu, fake: also measure decode steps.")
+            int,
+            typer.Option(
+                "--decode-steps", metavar="N", min=0, help="cpu, fake: also measure decode steps."
+            ),
         ] = 0,
         timeout: Annotated[
-            float, typer.Option("--timeout", min=1, help="Seconds before a silent child is ended.")
+            float,
+            typer.Option(
+                "--timeout",
+                metavar="SECONDS",
+                min=1,
+                help="How long a silent child may take.",
+            ),
         ] = 1800.0,
         record: Annotated[
             Path | None, typer.Option("--record", metavar="FILE", help="Save every reading.")
@@ -93,7 +139,10 @@ def register(app: typer.Typer) -> None:
         output_format: FormatOption = Format.text,
         output: OutputOption = None,
     ) -> None:
-        """Measure weights, activations, non-torch memory and graphs as separate terms."""
+        """Measure the terms of the budget on a device.
+
+        Weights, activations, non-torch memory and graphs, each on its own, beside the pool they leave.
+        """
         from kvbudget.profile.command import Options, run_command
         from kvbudget.render.json_v1 import dumps
         from kvbudget.render.output import emit

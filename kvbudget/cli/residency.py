@@ -7,7 +7,53 @@ from typing import Annotated, Any
 
 import typer
 
-from kvbudget.cli.options import Format, FormatOption, OutputOption
+from kvbudget.cli import complete
+from kvbudget.cli.options import (
+    Format,
+    FormatOption,
+    OutputOption,
+    ReleaseOption,
+)
+from kvbudget.cli.page import CONTEXT, Page, Pages, epilog
+
+EXITS = {0: "computed", 2: "bad usage, an unreadable or malformed trace, or a missing extra"}
+EPILOG = epilog(
+    """
+    kvbudget residency window --l1 445632tok --l2 891264tok --rate 2000
+    kvbudget residency report trace.jsonl --model ./Llama-3-8B --gpu h200 --prefill-rate 22000
+    """,
+    EXITS,
+)
+WINDOW = epilog(
+    """
+    kvbudget residency window --l1 445632tok --l2 891264tok --rate 2000
+    kvbudget residency window --l1 54.4GiB --l2 109GiB --bytes-per-token 131072 --rate 2000
+    kvbudget residency window --l1 3000blk --rate 900 --trace trace.jsonl
+    """,
+    EXITS,
+)
+LINKS = epilog(
+    """
+    kvbudget residency links --bytes-per-token 131072 --prefill-rate 22000
+    kvbudget residency links --model ./Llama-3-8B --gpu h200 --prefill-rate 22000 --link 100gbe
+    kvbudget residency links --bytes-per-token 131072 --link disk=7GB/s@90us --prefill-rate 22000
+    """,
+    EXITS,
+)
+CURVE = epilog(
+    """
+    kvbudget residency curve trace.jsonl --at 1000,10000
+    kvbudget residency curve trace.jsonl.gz --block-tokens 16 --format json -o curve.json
+    """,
+    EXITS,
+)
+SIMULATE = epilog(
+    """
+    kvbudget residency simulate trace.jsonl --l1 3000blk --l2 6000blk --policy write_back
+    kvbudget residency simulate trace.jsonl --l1 3000blk --l2 6000blk --l3 inf --windows
+    """,
+    EXITS,
+)
 
 Trace = Annotated[
     str, typer.Argument(metavar="TRACE", help="JSONL trace, plain, .gz or .zst; - reads stdin.")
@@ -19,17 +65,27 @@ L2 = Annotated[
     str | None, typer.Option("--l2", metavar="SIZE", help="Host pool of one rank, as --l1.")
 ]
 BlockTokens = Annotated[
-    int, typer.Option("--block-tokens", min=1, help="Tokens per block of the trace.")
+    int,
+    typer.Option("--block-tokens", metavar="N", min=1, help="Tokens per block of the trace."),
 ]
 BytesPerToken = Annotated[
-    int | None, typer.Option("--bytes-per-token", min=1, help="KV bytes of one token on one rank.")
+    int | None,
+    typer.Option(
+        "--bytes-per-token", metavar="N", min=1, help="KV bytes of one token on one rank."
+    ),
 ]
 ModelOption = Annotated[
     str | None,
-    typer.Option("--model", metavar="MODEL", help="config.json or its directory: bytes per token."),
+    typer.Option(
+        "--model", metavar="MODEL", help="Folder, config.json or hub id: gives the bytes per token."
+    ),
 ]
-Tp = Annotated[int, typer.Option("-tp", "--tensor-parallel-size", min=1, help="Ranks per layer.")]
-KvDtype = Annotated[str, typer.Option("--kv-cache-dtype", help="Data type of the KV cache.")]
+Tp = Annotated[
+    int, typer.Option("-tp", "--tensor-parallel-size", metavar="N", min=1, help="Ranks per layer.")
+]
+KvDtype = Annotated[
+    str, typer.Option("--kv-cache-dtype", metavar="DTYPE", help="Data type of the KV cache.")
+]
 Sort = Annotated[bool, typer.Option("--sort", help="Sort requests by time instead of refusing.")]
 LocalIds = Annotated[
     bool, typer.Option("--local-ids", help="Ids are unique below their parent only.")
@@ -40,6 +96,8 @@ PolicyName = Annotated[
     str,
     typer.Option(
         "--policy",
+        metavar="NAME",
+        autocompletion=complete.policies,
         help="lru, write_through, write_through_selective, write_back, exclusive, vllm_eager "
         "or vllm_lazy.",
     ),
@@ -99,14 +157,24 @@ def choose_policy(name: str) -> Any:  # noqa: ANN401
 def window(
     l1: L1,
     rate: Annotated[
-        float, typer.Option("--rate", help="Unique insertions into the pool, tokens per second.")
+        float,
+        typer.Option(
+            "--rate", metavar="TOK/S", help="Unique insertions into the pool, tokens per second."
+        ),
     ],
     l2: L2 = None,
     policy: Annotated[
-        str | None, typer.Option("--policy", help="Say which of the two forms this policy follows.")
+        str | None,
+        typer.Option(
+            "--policy",
+            metavar="NAME",
+            help="Say which of the two forms this policy follows.",
+            autocompletion=complete.policies,
+        ),
     ] = None,
     block_tokens: Annotated[
-        int | None, typer.Option("--block-tokens", min=1, help="Tokens per block.")
+        int | None,
+        typer.Option("--block-tokens", metavar="N", min=1, help="Tokens per block."),
     ] = None,
     bytes_per_token: BytesPerToken = None,
     model: ModelOption = None,
@@ -121,10 +189,7 @@ def window(
     format_: FormatOption = Format.text,
     output: OutputOption = None,
 ) -> None:
-    """How long a block stays: C/lambda for each tier, inclusive and exclusive.
-
-    Example: kvbudget residency window --l1 445632tok --l2 891264tok --rate 2000
-    """
+    """Say how long a block stays in each tier."""
     from kvbudget.residency import documents
 
     bpt = per_token(bytes_per_token, model, tp, kv_cache_dtype)
@@ -136,14 +201,18 @@ def window(
 def links(
     bytes_per_token: BytesPerToken = None,
     prefill_rate: Annotated[
-        float | None, typer.Option("--prefill-rate", help="Prefill rate of one rank, tokens/s.")
+        float | None,
+        typer.Option(
+            "--prefill-rate", metavar="TOK/S", help="Prefill rate of one rank, tokens per second."
+        ),
     ] = None,
     link: Annotated[
         list[str] | None,
         typer.Option(
             "--link",
             metavar="NAME[=RATE[@LATENCY]]",
-            help="pcie5x16=64GB/s, disk=7GB/s@90us, eth=25Gbit/s; a known name; repeatable.",
+            help="pcie5x16=64GB/s, disk=7GB/s@90us, eth=25Gbit/s; or a known name (repeatable).",
+            autocompletion=complete.links,
         ),
     ] = None,
     latency: Annotated[
@@ -152,7 +221,13 @@ def links(
     ] = None,
     model: ModelOption = None,
     gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="NAME", help="Adds the card's own host link.")
+        str | None,
+        typer.Option(
+            "--gpu",
+            metavar="NAME",
+            help="Adds the card's own host link.",
+            autocompletion=complete.cards,
+        ),
     ] = None,
     tp: Tp = 1,
     kv_cache_dtype: KvDtype = "auto",
@@ -165,10 +240,7 @@ def links(
     format_: FormatOption = Format.text,
     output: OutputOption = None,
 ) -> None:
-    """Fetch a prefix or compute it again: the threshold rate of each link.
-
-    Example: kvbudget residency links --bytes-per-token 131072 --prefill-rate 22000
-    """
+    """Say for each link: fetch a prefix, or compute it again."""
     from kvbudget.errors import InputError
     from kvbudget.residency import documents
     from kvbudget.residency.links import PEAKS, Link, parse_link, parse_seconds
@@ -212,10 +284,7 @@ def curve(
     format_: FormatOption = Format.text,
     output: OutputOption = None,
 ) -> None:
-    """Exact hits of one LRU tier at every capacity, in one pass.
-
-    Example: kvbudget residency curve trace.jsonl --at 1000,10000 --format json
-    """
+    """Count the hits of one LRU tier at every capacity."""
     from kvbudget.residency import mode
 
     mode.expect(trace)
@@ -235,35 +304,57 @@ def simulate(
         str | None, typer.Option("--l3", metavar="SIZE", help="Storage tier: 20000blk or inf.")
     ] = None,
     policy: PolicyName = "lru",
-    engine_version: Annotated[
-        str | None,
-        typer.Option("--engine-version", metavar="ENGINE@V", help="Counting rules of a release."),
-    ] = None,
+    engine_version: ReleaseOption = None,
     backup_invariant: Annotated[
-        str | None, typer.Option("--backup-invariant", help="repair or refuse.")
+        str | None,
+        typer.Option(
+            "--backup-invariant",
+            metavar="repair|refuse",
+            help="A gap in the copied prefix is filled, or the copy refused.",
+        ),
     ] = None,
     inserts_per_request: Annotated[
-        int | None, typer.Option("--inserts-per-request", min=1, max=2, help="1 or 2.")
+        int | None,
+        typer.Option(
+            "--inserts-per-request",
+            metavar="1|2",
+            min=1,
+            max=2,
+            help="A request enters the tree once, or after its prompt too.",
+        ),
     ] = None,
     prefetch_threshold: Annotated[
         int,
-        typer.Option("--prefetch-threshold", min=0, help="Tokens below which L3 is left alone."),
+        typer.Option(
+            "--prefetch-threshold", metavar="N", min=0, help="Tokens below which L3 is left alone."
+        ),
     ] = 256,
     lazy_load_order: Annotated[
-        str, typer.Option("--lazy-load-order", help="tail_first or head_first.")
+        str,
+        typer.Option(
+            "--lazy-load-order",
+            metavar="tail_first|head_first",
+            help="Which end of a hit becomes the oldest.",
+        ),
     ] = "tail_first",
     lazy_reinsert: Annotated[
         bool, typer.Option("--lazy-reinsert", help="Copied blocks re-enter at the MRU end.")
     ] = False,
     lazy_step_blocks: Annotated[
-        int, typer.Option("--lazy-step-blocks", min=1, help="Blocks allocated per step.")
+        int,
+        typer.Option("--lazy-step-blocks", metavar="N", min=1, help="Blocks allocated per step."),
     ] = 16,
     lazy_target_free: Annotated[
-        int, typer.Option("--lazy-target-free", min=0, help="Queue entries looked at per copy.")
+        int,
+        typer.Option(
+            "--lazy-target-free", metavar="N", min=0, help="Queue entries looked at per copy."
+        ),
     ] = 32,
     running_tokens: Annotated[
         int,
-        typer.Option("--running-tokens", min=0, help="Taken off L1: tokens of running requests."),
+        typer.Option(
+            "--running-tokens", metavar="N", min=0, help="Taken off L1: tokens of running requests."
+        ),
     ] = 0,
     windows: Annotated[
         bool, typer.Option("--windows", help="Add residency windows and the gap histogram.")
@@ -279,10 +370,7 @@ def simulate(
     format_: FormatOption = Format.text,
     output: OutputOption = None,
 ) -> None:
-    """Replay a trace through one policy; every integer is exact.
-
-    Example: kvbudget residency simulate trace.jsonl --l1 3000blk --l2 6000blk --policy write_back
-    """
+    """Replay a trace through one policy, block by block."""
     from kvbudget.residency import documents
     from kvbudget.residency.setups import make_setup
 
@@ -304,19 +392,21 @@ def register(app: typer.Typer) -> None:
     from kvbudget.cli import residency_report, residency_sweep
 
     group = typer.Typer(
+        cls=Pages,
         name="residency",
-        help="Does a host tier pay? Windows, links, hit curves and trace-driven simulation.",
+        help="Say whether a host tier for KV pays: windows, links, replay.",
         no_args_is_help=True,
         rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings=CONTEXT,
+        epilog=EPILOG,
     )
-    for function in (
-        window,
-        links,
-        curve,
-        simulate,
-        residency_sweep.sweep,
-        residency_report.report,
+    for function, end in (
+        (window, WINDOW),
+        (links, LINKS),
+        (curve, CURVE),
+        (simulate, SIMULATE),
+        (residency_sweep.sweep, residency_sweep.EPILOG),
+        (residency_report.report, residency_report.EPILOG),
     ):
-        group.command(function.__name__)(function)
+        group.command(function.__name__, cls=Page, epilog=end)(function)
     app.add_typer(group)

@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
+from kvbudget.cli import complete
 from kvbudget.cli import residency as shared
-from kvbudget.cli.options import OutputOption
+from kvbudget.cli.options import GpuOption, OutputOption, ReleaseOption
+from kvbudget.cli.page import epilog
 
 
 class ReportFormat(StrEnum):
@@ -16,6 +18,15 @@ class ReportFormat(StrEnum):
     json = "json"
     markdown = "markdown"
     html = "html"
+
+
+EPILOG = epilog(
+    """
+    kvbudget residency report trace.jsonl --model ./Llama-3-8B --gpu h200 --prefill-rate 22000
+    kvbudget residency report trace.jsonl --l1 3000blk --l2 6000blk --format html -o report.html
+    """,
+    shared.EXITS,
+)
 
 
 def report(
@@ -32,33 +43,42 @@ def report(
         str | None, typer.Option("--l3", metavar="SIZE", help="Storage tier: 20000blk or inf.")
     ] = None,
     policy: shared.PolicyName = "write_through",
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="NAME", help="A card of formulas/gpus.yaml.")
-    ] = None,
+    gpu: GpuOption = None,
     model: shared.ModelOption = None,
     prefill_rate: Annotated[
-        float | None, typer.Option("--prefill-rate", help="Prefill rate of one rank, tokens/s.")
+        float | None,
+        typer.Option(
+            "--prefill-rate", metavar="TOK/S", help="Prefill rate of one rank, tokens per second."
+        ),
     ] = None,
     link: Annotated[
-        list[str] | None, typer.Option("--link", metavar="NAME[=RATE]", help="As in links.")
+        list[str] | None,
+        typer.Option(
+            "--link",
+            metavar="NAME[=RATE[@LATENCY]]",
+            help="As in links (repeatable).",
+            autocompletion=complete.links,
+        ),
     ] = None,
     host_cost: Annotated[
-        float | None, typer.Option("--host-cost", help="Host memory, money per GiB and month.")
+        float | None,
+        typer.Option("--host-cost", metavar="MONEY", help="Host memory, per GiB and month."),
     ] = None,
     gpu_cost: Annotated[
-        float | None, typer.Option("--gpu-cost", help="One GPU, money per hour.")
+        float | None, typer.Option("--gpu-cost", metavar="MONEY", help="One GPU, per hour.")
     ] = None,
-    engine_version: Annotated[
-        str | None,
-        typer.Option("--engine-version", metavar="ENGINE@V", help="Counting rules of a release."),
-    ] = None,
+    engine_version: ReleaseOption = None,
     prefetch_threshold: Annotated[
         int,
-        typer.Option("--prefetch-threshold", min=0, help="Tokens; shorter is not fetched."),
+        typer.Option(
+            "--prefetch-threshold", metavar="N", min=0, help="Tokens; shorter is not fetched."
+        ),
     ] = 256,
     running_tokens: Annotated[
         int,
-        typer.Option("--running-tokens", min=0, help="Taken off L1 for running requests."),
+        typer.Option(
+            "--running-tokens", metavar="N", min=0, help="Taken off L1 for running requests."
+        ),
     ] = 0,
     block_tokens: shared.BlockTokens = 512,
     bytes_per_token: shared.BytesPerToken = None,
@@ -68,13 +88,18 @@ def report(
     local_ids: shared.LocalIds = False,
     no_cache: shared.NoCache = False,
     format_: Annotated[
-        ReportFormat, typer.Option("--format", help="text, json, markdown, or one HTML page.")
+        ReportFormat,
+        typer.Option(
+            "--format",
+            metavar="text|json|markdown|html",
+            help="html is one self-contained page with charts.",
+        ),
     ] = ReportFormat.text,
     output: OutputOption = None,
 ) -> None:
-    """Hit rates, windows, traffic, money and a verdict on the host tier.
+    """Give the verdict on a host tier, with its figures.
 
-    Example: kvbudget residency report trace.jsonl --model DIR --gpu h200 --format html -o r.html
+    Hit rates, residency windows, traffic, money, and what was assumed.
     """
     from kvbudget.errors import InputError
     from kvbudget.render import json_v1, residency_report

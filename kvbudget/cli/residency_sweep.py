@@ -6,8 +6,18 @@ from typing import Annotated
 
 import typer
 
+from kvbudget.cli import complete
 from kvbudget.cli import residency as shared
-from kvbudget.cli.options import Format, FormatOption, OutputOption
+from kvbudget.cli.options import Format, FormatOption, OutputOption, ReleaseOption
+from kvbudget.cli.page import epilog
+
+EPILOG = epilog(
+    """
+    kvbudget residency sweep trace.jsonl --l1 1000blk,3000blk --l2 6000blk,24000blk
+    kvbudget residency sweep trace.jsonl --l1 3000blk --l2 6000blk --policy write_back -o sweep.txt
+    """,
+    shared.EXITS,
+)
 
 
 def sweep(
@@ -23,39 +33,70 @@ def sweep(
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option("--policy", metavar="NAME,...", help="Policies; all of them when left out."),
+        typer.Option(
+            "--policy",
+            metavar="NAME,...",
+            help="Policies; all of them when left out.",
+            autocompletion=complete.policies,
+        ),
     ] = None,
     prefetch_threshold: Annotated[
         list[str] | None,
         typer.Option("--prefetch-threshold", metavar="N,...", help="Tokens, 256 when left out."),
     ] = None,
-    engine_version: Annotated[
-        str | None,
-        typer.Option("--engine-version", metavar="ENGINE@V", help="Counting rules of a release."),
-    ] = None,
+    engine_version: ReleaseOption = None,
     backup_invariant: Annotated[
-        str | None, typer.Option("--backup-invariant", help="repair or refuse.")
+        str | None,
+        typer.Option(
+            "--backup-invariant",
+            metavar="repair|refuse",
+            help="A gap in the copied prefix is filled, or the copy refused.",
+        ),
     ] = None,
     inserts_per_request: Annotated[
-        int | None, typer.Option("--inserts-per-request", min=1, max=2, help="1 or 2.")
+        int | None,
+        typer.Option(
+            "--inserts-per-request",
+            metavar="1|2",
+            min=1,
+            max=2,
+            help="A request enters the tree once, or after its prompt too.",
+        ),
     ] = None,
     lazy_load_order: Annotated[
-        str, typer.Option("--lazy-load-order", help="tail_first or head_first.")
+        str,
+        typer.Option(
+            "--lazy-load-order",
+            metavar="tail_first|head_first",
+            help="Which end of a hit becomes the oldest.",
+        ),
     ] = "tail_first",
     lazy_reinsert: Annotated[
         bool, typer.Option("--lazy-reinsert", help="Copied blocks re-enter at the MRU end.")
     ] = False,
     lazy_step_blocks: Annotated[
-        int, typer.Option("--lazy-step-blocks", min=1, help="Blocks allocated per step.")
+        int,
+        typer.Option("--lazy-step-blocks", metavar="N", min=1, help="Blocks allocated per step."),
     ] = 16,
     lazy_target_free: Annotated[
-        int, typer.Option("--lazy-target-free", min=0, help="Queue entries looked at per copy.")
+        int,
+        typer.Option(
+            "--lazy-target-free", metavar="N", min=0, help="Queue entries looked at per copy."
+        ),
     ] = 32,
     executor: Annotated[
-        str, typer.Option("--executor", help="local (all cores), serial or ray; same result.")
+        str,
+        typer.Option(
+            "--executor",
+            metavar="local|serial|ray",
+            help="Where the cells run; the result is the same.",
+        ),
     ] = "local",
     jobs: Annotated[
-        int | None, typer.Option("-j", "--jobs", min=1, help="Cells at a time; all cores.")
+        int | None,
+        typer.Option(
+            "-j", "--jobs", metavar="N", min=1, help="Cells at a time, all cores when left out."
+        ),
     ] = None,
     ray_address: Annotated[
         str | None,
@@ -72,10 +113,7 @@ def sweep(
     format_: FormatOption = Format.text,
     output: OutputOption = None,
 ) -> None:
-    """Replay every combination of policies, capacities and thresholds.
-
-    Example: kvbudget residency sweep trace.jsonl --l1 1000blk,3000blk --l2 6000blk,24000blk
-    """
+    """Replay every combination of policies, capacities and thresholds."""
     from kvbudget.render.residency_progress import bar
     from kvbudget.residency import documents
     from kvbudget.residency import sweep as work

@@ -9,16 +9,24 @@ from typing import Annotated
 
 import typer
 
+from kvbudget.cli.page import Page, epilog
 from kvbudget.errors import InputError
 
-EPILOG = """\b
-Examples:
-  kvbudget watch                                     every GPU of this machine, live
-  kvbudget watch --url http://localhost:8000/metrics --startup-log serve.log
-  kvbudget watch --once --gpu 0 || page-someone      a probe: 0 quiet, 1 alarm, 4 nothing read
-  kvbudget watch --exporter :9114 --format json-lines > watch.jsonl
-  kvbudget watch --replay incident.jsonl             look at a recording again
-"""
+EPILOG = epilog(
+    """
+    kvbudget watch                                     # every GPU of this machine, live
+    kvbudget watch --url http://localhost:8000/metrics --startup-log serve.log
+    kvbudget watch --once --gpu 0 || page-someone      # a probe
+    kvbudget watch --exporter :9114 --format json-lines > watch.jsonl
+    kvbudget watch --replay incident.jsonl             # look at a recording again
+    """,
+    {
+        0: "no alarm",
+        1: "an alarm (--once, --replay)",
+        2: "bad usage, or an extra is missing",
+        4: "nothing could be read",
+    },
+)
 
 
 class WatchFormat(StrEnum):
@@ -50,20 +58,30 @@ def watch(
         typer.Option("--startup-log", metavar="FILE", help="Show the budget of this log beside."),
     ] = None,
     interval: Annotated[
-        str, typer.Option("--interval", help="Time between readings: 2s, 500ms, 1m.")
+        str,
+        typer.Option("--interval", metavar="TIME", help="Time between readings: 2s, 500ms, 1m."),
     ] = "2s",
     once: Annotated[
         bool,
-        typer.Option("--once", help="One reading; exit 0 without an alarm, 1 with one, 4 blind."),
+        typer.Option("--once", help="One reading, and its verdict as the exit code."),
     ] = False,
     min_margin: Annotated[
-        str, typer.Option("--min-margin", help="Alarm when less of the card is free.")
+        str,
+        typer.Option("--min-margin", metavar="SIZE", help="Alarm when less of the card is free."),
     ] = "512MiB",
     eta: Annotated[
-        str, typer.Option("--eta", help="Alarm when the margin is projected to last less long.")
+        str,
+        typer.Option(
+            "--eta", metavar="TIME", help="Alarm when the margin is projected to last less long."
+        ),
     ] = "30m",
     format: Annotated[
-        WatchFormat, typer.Option("--format", help="text (live on a terminal) or json-lines.")
+        WatchFormat,
+        typer.Option(
+            "--format",
+            metavar="text|json-lines",
+            help="text (live on a terminal) or json-lines for scripts.",
+        ),
     ] = WatchFormat.text,
     record: Annotated[
         Path | None, typer.Option("--record", metavar="FILE", help="Append raw readings to FILE.")
@@ -76,7 +94,7 @@ def watch(
         typer.Option("--exporter", metavar=":PORT", help="Serve kvbudget_* Prometheus metrics."),
     ] = None,
 ) -> None:
-    """Watch the margin of a running server and say before it is gone.
+    """Watch a running server's margin and warn before it is gone.
 
     Three alarms are kept apart: this process will run out of memory (margin_low, margin_eta), this
     server will preempt requests (pool_pressure), a neighbour eats the card (neighbour_growth).
@@ -108,4 +126,4 @@ def watch(
 
 
 def register(app: typer.Typer) -> None:
-    app.command("watch", epilog=EPILOG)(watch)
+    app.command("watch", cls=Page, epilog=EPILOG)(watch)
