@@ -9,10 +9,12 @@ from typing import Annotated
 import typer
 
 from kvbudget import __version__
+from kvbudget.cli.lazy import LazyGroup
 from kvbudget.errors import EXIT_INTERNAL, EXIT_USAGE, KvbudgetError
 
 app = typer.Typer(
     name="kvbudget",
+    cls=LazyGroup,
     help="Where the GPU memory of a vLLM or SGLang server goes, and why.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -36,32 +38,6 @@ def root(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Where the GPU memory of a vLLM or SGLang server goes, and why."""
-
-
-from kvbudget.cli import (  # noqa: E402
-    derive,
-    diff,
-    explain_log,
-    gate,
-    knowledge,
-    oom_triage,
-    plan,
-    profile,
-    residency,
-    watch,
-)
-
-# In the order of the help text.
-explain_log.register(app)
-oom_triage.register(app)
-derive.register(app)
-diff.register(app)
-plan.register(app)
-profile.register(app)
-watch.register(app)
-residency.register(app)
-gate.register(app)
-knowledge.register(app)
 
 
 def main() -> None:

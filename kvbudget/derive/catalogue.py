@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kvbudget.budget import Amount
 from kvbudget.errors import InputError
-from kvbudget.formula.registry import load_shipped
+from kvbudget.knowledge.shipped import load_shipped
 from kvbudget.knowledge.where import knowledge_file
 from kvbudget.units import GIB, MIB
 
@@ -28,6 +28,11 @@ class Gpu:
 
 def _plain(name: str) -> str:
     return "".join(char for char in name.lower() if char.isalnum())
+
+
+def card_names() -> list[str]:
+    """Every card of the catalogue, in its order."""
+    return [row["name"] for row in load_shipped(knowledge_file("formulas", "gpus.yaml"))["gpus"]]
 
 
 def find_gpu(name: str) -> Gpu:

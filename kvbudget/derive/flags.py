@@ -9,8 +9,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.errors import InputError
-from kvbudget.formula.registry import load_engine, load_shipped
+from kvbudget.formula.registry import load_engine
 from kvbudget.formula.versions import holds
+from kvbudget.knowledge.shipped import load_shipped
 from kvbudget.units import parse_size
 
 if TYPE_CHECKING:

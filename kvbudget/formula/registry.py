@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from kvbudget.errors import InputError, KnowledgeError
 from kvbudget.formula.program import Program, read_program
 from kvbudget.formula.versions import holds, version_key
+from kvbudget.knowledge.shipped import load_shipped
 from kvbudget.knowledge.where import knowledge_dir
-from kvbudget.knowledge.yamlfile import load_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,28 +91,13 @@ def _first(rows: Any, version: str) -> str | None:  # noqa: ANN401 - parsed YAML
     return next((str(row["value"]) for row in rows if holds(version, row["versions"])), None)
 
 
-@lru_cache(maxsize=128)
-def load_shipped(path: Path, until: bytes | None = None) -> Any:  # noqa: ANN401 - any YAML value
-    """A YAML file of ours without the strict loader's checks, which cost most of a start-up.
-
-    A test holds that both loaders read every shipped file alike. until: stop before this line.
-    A file the plain loader refuses goes to the strict one for a message with its position.
-    """
-    try:
-        data = path.read_bytes()
-        end = -1 if until is None else data.find(b"\n" + until)
-        return yaml.load(data if end < 0 else data[:end], Loader=yaml.CSafeLoader)
-    except (OSError, yaml.YAMLError):
-        return load_yaml(path)
-
-
 @lru_cache(maxsize=64)
 def load_program(path: Path, *, examples: bool = True) -> Program:
     """A formula file; `same_as` files carry only their versions. Raises FormulaError.
 
     examples=False: quicker, strict reading and worked figures left out.
     """
-    read = load_yaml if examples else _without_examples
+    read = _strictly if examples else _without_examples
     raw = read(path)
     root = path.parent.parent
     file = f"{path.parent.name}/{path.name}"
@@ -125,6 +108,12 @@ def load_program(path: Path, *, examples: bool = True) -> Program:
             raise KnowledgeError("same_as needs checked: {commit, on, how}", file=file)
         return read_program(read(root / raw["same_as"]), file, str(raw["versions"]))
     return read_program(raw, file)
+
+
+def _strictly(path: Path) -> Any:  # noqa: ANN401 - any YAML value
+    from kvbudget.knowledge.yamlfile import load_yaml
+
+    return load_yaml(path)
 
 
 def _without_examples(path: Path) -> Any:  # noqa: ANN401 - any YAML value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from kvbudget.formula.registry import load_shipped
+from kvbudget.knowledge.shipped import load_shipped
 from kvbudget.knowledge.where import knowledge_file
 
 

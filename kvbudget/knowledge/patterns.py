@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
 import re
-import tempfile
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from kvbudget import __version__
 from kvbudget.errors import KnowledgeError
+from kvbudget.knowledge.cache import kept
 from kvbudget.knowledge.schema import SCHEMA, Failure, Line, PatternFile
 from kvbudget.knowledge.where import knowledge_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 _INT = r"(?<!\d)[-+]?(?>\d{1,3}(?:,\d{3})++(?!\d)|\d++)"
 PLACEHOLDERS = {
@@ -131,35 +127,19 @@ def parse_file(path: Path) -> PatternFile:
     return parsed
 
 
-KEPT_CACHES = 4
+ENTRIES = 4
+"""Pattern sets kept: several installations and overlays may share the folder."""
 _decoder = msgspec.msgpack.Decoder(list[PatternFile])
 
 
 def _parsed(files: list[Path]) -> list[PatternFile]:
-    """The parsed files, from a cache keyed by their paths, sizes and times where one can be kept."""
-    key = hashlib.blake2b(digest_size=12)
-    key.update(__version__.encode())
-    for path in files:
-        stat = path.stat()
-        key.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\0".encode())
-    cache = _cache_dir() / f"patterns-{key.hexdigest()}.msgpack"
-    with contextlib.suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
-        cached = _decoder.decode(cache.read_bytes())
-        if len(cached) == len(files):
-            return cached
-    parsed = [parse_file(path) for path in files]
-    with contextlib.suppress(OSError):
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        kept = sorted(cache.parent.glob("patterns-*.msgpack"), key=lambda p: p.stat().st_mtime)
-        for stale in kept[:-KEPT_CACHES]:  # several installations may share the folder
-            stale.unlink(missing_ok=True)
-        handle, name = tempfile.mkstemp(dir=cache.parent)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(msgspec.msgpack.encode(parsed))
-        Path(name).replace(cache)
-    return parsed
+    """The parsed files, kept by their paths, sizes and times: reading 40 files would cost more."""
+    return kept(
+        "patterns", map(_stamp, files), _decoder.decode, lambda: [parse_file(f) for f in files],
+        entries=ENTRIES,
+    )  # fmt: skip
 
 
-def _cache_dir() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    return Path(base) / "kvbudget"
+def _stamp(path: Path) -> bytes:
+    stat = path.stat()
+    return f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}".encode(errors="surrogateescape")

@@ -7,14 +7,14 @@ from functools import cache
 from typing import Any
 
 from kvbudget.derivation import Source
+from kvbudget.knowledge.shipped import load_shipped
 from kvbudget.knowledge.where import knowledge_file
-from kvbudget.knowledge.yamlfile import load_yaml
 
 
 @cache
 def engines() -> dict[str, dict[str, Any]]:
     """Name -> entry, in the order of the file."""
-    data = load_yaml(knowledge_file("logparsers", "engines.yaml"))
+    data = load_shipped(knowledge_file("logparsers", "engines.yaml"))
     return {entry["name"]: entry for entry in data["engines"]}
 
 

@@ -6,8 +6,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount, Budget, Provenance, Term
+from kvbudget.knowledge.shipped import load_shipped
 from kvbudget.knowledge.where import knowledge_file
-from kvbudget.knowledge.yamlfile import load_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @cache
 def layouts() -> tuple[dict[str, Any], ...]:
     """The layouts of logparsers/layouts.yaml, in the order in which they are tried."""
-    return tuple(load_yaml(knowledge_file("logparsers", "layouts.yaml"))["layouts"])
+    return tuple(load_shipped(knowledge_file("logparsers", "layouts.yaml"))["layouts"])
 
 
 def budgets_of(reading: LogReading) -> Iterator[tuple[Budget, str, tuple[str, ...]]]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from kvbudget.errors import KnowledgeError
 from kvbudget.formula.versions import holds, version_key
+from kvbudget.knowledge.shipped import load_shipped
 from kvbudget.knowledge.where import knowledge_file
-from kvbudget.knowledge.yamlfile import load_yaml
 
 NEWEST = "9999"
 """Stands for "the newest release known" where the caller has no version."""
@@ -35,7 +35,7 @@ class Setting:
 @lru_cache(maxsize=1)
 def _load() -> dict[str, Any]:
     file = knowledge_file("formulas", "activation.yaml")
-    data = load_yaml(file)
+    data = load_shipped(file)
     if not isinstance(data, dict) or data.get("schema") != "kvbudget.activation/1":
         raise KnowledgeError("not a kvbudget.activation/1 file", file=str(file))
     return dict(data["engines"])

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from kvbudget.errors import InputError, KnowledgeError
 from kvbudget.formula.registry import load_engine
 from kvbudget.formula.versions import holds
+from kvbudget.knowledge.shipped import load_shipped
 from kvbudget.knowledge.where import knowledge_file
-from kvbudget.knowledge.yamlfile import load_yaml
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Policy:
 def load_policy(text: str) -> Policy:
     """`vllm@0.33.0`, or `vllm` (its newest release read). Raises InputError for unknown engines."""
     file = knowledge_file("formulas", "profile_policies.yaml")
-    data = load_yaml(file)
+    data = load_shipped(file)
     engines = data["engines"]
     engine, _, version = text.partition("@")
     if engine not in engines:

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from kvbudget.errors import InputError, KnowledgeError
+from kvbudget.knowledge.shipped import load_shipped
 from kvbudget.knowledge.where import knowledge_file
-from kvbudget.knowledge.yamlfile import load_yaml
 
 SCHEMA = "kvbudget.causes/1"
 PHASES = (
@@ -74,7 +74,7 @@ class Catalogue(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 def catalogue() -> Catalogue:
     """The shipped catalogue. Raises KnowledgeError when it is damaged."""
     path = knowledge_file("logparsers", "causes.yaml")
-    raw: Any = load_yaml(path)
+    raw: Any = load_shipped(path)
     try:
         found = msgspec.convert(raw, Catalogue)
     except msgspec.ValidationError as exc:

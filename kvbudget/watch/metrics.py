@@ -6,15 +6,15 @@ import math
 from functools import cache
 from typing import Any
 
+from kvbudget.knowledge.shipped import load_shipped
 from kvbudget.knowledge.where import knowledge_file
-from kvbudget.knowledge.yamlfile import load_yaml
 from kvbudget.watch.samples import EngineReading
 
 
 @cache
 def catalogue() -> tuple[dict[str, Any], ...]:
     """The engines of formulas/metrics.yaml."""
-    return tuple(load_yaml(knowledge_file("formulas", "metrics.yaml"))["engines"])
+    return tuple(load_shipped(knowledge_file("formulas", "metrics.yaml"))["engines"])
 
 
 def read_metrics(url: str, text: str) -> EngineReading:

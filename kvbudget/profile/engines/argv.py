@@ -9,8 +9,8 @@ from typing import Any
 
 from kvbudget.errors import InputError
 from kvbudget.formula.versions import holds
+from kvbudget.knowledge.shipped import load_shipped
 from kvbudget.knowledge.where import knowledge_file
-from kvbudget.knowledge.yamlfile import load_yaml
 
 ASK_TIMEOUT = 180.0
 """Seconds an engine may take to print its version or its help (it imports much)."""
@@ -47,7 +47,7 @@ def _ask(argv: list[str]) -> str:
 
 def engine_row(engine: str) -> dict[str, Any]:
     """The data of one engine. Raises InputError for an unknown one."""
-    engines = load_yaml(knowledge_file("formulas", "engine_argv.yaml"))["engines"]
+    engines = load_shipped(knowledge_file("formulas", "engine_argv.yaml"))["engines"]
     if engine not in engines:
         raise InputError(f"cannot drive engine {engine!r}", f"one of: none, {', '.join(engines)}")
     return dict(engines[engine])
