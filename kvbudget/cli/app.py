@@ -10,16 +10,49 @@ import typer
 
 from kvbudget import __version__
 from kvbudget.cli.lazy import LazyGroup
+from kvbudget.cli.page import CONTEXT, UsageError, epilog, refusal
 from kvbudget.errors import EXIT_INTERNAL, EXIT_USAGE, KvbudgetError
+
+FIRST = """kvbudget: where the GPU memory of a vLLM or SGLang server goes, and why.
+
+Start with what you have:
+  a crash            kvbudget oom-triage crash.log
+  a start-up log     kvbudget explain-log serve.log
+  two runs           kvbudget diff before.log after.log
+  a model            kvbudget derive MODEL_DIR --engine vllm --gpu h100-80gb
+  a load to serve    kvbudget plan MODEL_DIR --gpu h100-80gb --context 8k --concurrency 48
+  a GPU              kvbudget profile --model tiny
+  a running server   kvbudget watch --url http://localhost:8000/metrics
+  a repository       kvbudget gate deploy/
+  a request trace    kvbudget residency report trace.jsonl --model MODEL_DIR --gpu h100-80gb
+
+kvbudget COMMAND -h shows its options, examples and exit codes."""
+
+EPILOG = epilog(
+    """
+    kvbudget oom-triage crash.log --startup-log serve.log
+    kvbudget explain-log serve.log --format markdown -o ticket.md
+    """,
+    {
+        0: "done: explained, classified, fits, clean, no alarm",
+        1: "findings: violated, does not fit, out of memory while profiling, an alarm",
+        2: "bad usage, unreadable input, or a missing extra",
+        3: "nothing recognised",
+        4: "not enough evidence for a number",
+        70: "internal error; run again with --debug",
+        130: "interrupted",
+    },
+)
 
 app = typer.Typer(
     name="kvbudget",
     cls=LazyGroup,
     help="Where the GPU memory of a vLLM or SGLang server goes, and why.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=CONTEXT,
+    epilog=EPILOG,
 )
 
 
@@ -38,6 +71,8 @@ def root(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Where the GPU memory of a vLLM or SGLang server goes, and why."""
+    if ctx.invoked_subcommand is None:
+        typer.echo(FIRST)
 
 
 def main() -> None:
@@ -49,11 +84,18 @@ def main() -> None:
         position = sys.argv.index("--debug")
         sys.argv = [*sys.argv[:position], *sys.argv[position + 1 :]]
     try:
-        app()
+        code = app(standalone_mode=False)
+    except UsageError as error:
+        # A group without its command shows its help, which says what to type.
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error, file=sys.stderr)
+        else:
+            _say(*refusal(error))
+        sys.exit(EXIT_USAGE)
     except KvbudgetError as error:
         if debug:
             raise
-        _say(error)
+        _say(str(error), error.hint)
         sys.exit(error.exit_code)
     except BrokenPipeError:
         # The reader left (`| head`): nothing more to say, and nothing went wrong.
@@ -75,11 +117,12 @@ def main() -> None:
             file=sys.stderr,
         )
         sys.exit(EXIT_INTERNAL)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
-def _say(error: KvbudgetError) -> None:
+def _say(what: str, hint: str | None) -> None:
     from kvbudget.render.text import plain
 
-    print(f"kvbudget: {plain(str(error))}", file=sys.stderr)
-    if error.hint:
-        print(f"  {plain(error.hint)}", file=sys.stderr)
+    print(f"kvbudget: {plain(what)}", file=sys.stderr)
+    if hint:
+        print(f"  {plain(hint)}", file=sys.stderr)

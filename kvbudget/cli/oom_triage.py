@@ -11,7 +11,7 @@ from kvbudget.cli import complete
 from kvbudget.cli.options import Format, FormatOption, KnowledgeOption, OutputOption
 from kvbudget.cli.page import Page, epilog
 
-_HELP = """Name the cause of a failure, and which way to turn which knob.
+_HELP = """Name a failure's cause, and which way to turn which knob.
 
 Reads a log, a pasted traceback or a single line; the verdict is about the first failure in time.
 """
