@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount, Provenance
 from kvbudget.derive.request import Evidence
+from kvbudget.derive.shapes import ProfileShape, require
 from kvbudget.errors import InputError
 from kvbudget.formula.registry import engine_names, load_engine
+from kvbudget.jsonfile import read_object
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,29 +24,20 @@ SMALLEST = frozenset(
 """Facts of which the smallest rank decides; of the others the largest does."""
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object. Raises InputError."""
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise InputError(f"cannot read {path}: {exc.strerror}") from exc
-    except ValueError as exc:
-        raise InputError(f"{path.name} is not JSON") from exc
-    if not isinstance(raw, dict):
-        raise InputError(f"{path.name} is not a JSON object")
-    return raw
-
-
 def profile_evidence(path: Path) -> dict[str, Evidence]:
     """The terms of the worst rank of a kvbudget.profile/1 file, and the device's total."""
-    raw = read_json(path)
+    raw = read_object(path, "give the JSON of kvbudget profile")
     if not str(raw.get("schema", "")).startswith("kvbudget.profile/"):
         raise InputError(f"{path.name} is not a kvbudget profile", "kvbudget profile --record FILE")
     return profile_terms(raw, path.name)
 
 
 def profile_terms(raw: dict[str, Any], label: str) -> dict[str, Evidence]:
-    """Terms of a parsed profile; several ranks give the worst one's figure."""
+    """Terms of a parsed profile; several ranks give the worst one's figure.
+
+    Raises InputError for one that is not whole.
+    """
+    require(raw, ProfileShape, label)
     source = Provenance("profile", label)
     found: dict[str, list[Amount]] = {}
     total = (raw.get("device") or {}).get("total_memory")

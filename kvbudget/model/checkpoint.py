@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.errors import InputError
+from kvbudget.jsonfile import parse_object, read_object
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def read_header(path: Path) -> list[Tensor]:
     except OSError as exc:
         raise InputError(f"cannot read {path.name}: {exc.strerror}") from exc
     try:
-        header = json.loads(raw)
+        header = parse_object(raw, path.name)
         entries = [(name, entry) for name, entry in header.items() if name != "__metadata__"]
         return [_tensor(path.name, name, entry) for name, entry in entries]
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
@@ -88,9 +88,9 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
     files = [file for file in files if not file.name.startswith("consolidated")] or files
     if index_path.is_file():
         try:
-            index = json.loads(index_path.read_text(encoding="utf-8"))
-            wanted = sorted(set(index["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError) as exc:
+            index = read_object(index_path, "check the download")
+            wanted = sorted({str(name) for name in index["weight_map"].values()})
+        except (KeyError, AttributeError) as exc:
             raise InputError(f"{index_path.name} is not a safetensors index") from exc
         if not files:
             total = (index.get("metadata") or {}).get("total_size")

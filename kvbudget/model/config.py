@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount
 from kvbudget.errors import InputError, MissingFact
+from kvbudget.jsonfile import read_object
 from kvbudget.model import weights
 from kvbudget.model.checkpoint import Checkpoint, read_checkpoint
 from kvbudget.model.eras import engine_formats
@@ -246,17 +246,7 @@ def load_model(source: str | Path, *, assume: Mapping[str, Any] | None = None) -
 
         path = fetch_config(str(source))
     folder, file = (path, path / "config.json") if path.is_dir() else (path.parent, path)
-    try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise InputError(
-            f"cannot read {file.name} of the model: {exc.strerror}",
-            "MODEL is a folder with a config.json, a path to one, or a hub id",
-        ) from exc
-    except ValueError as exc:
-        raise InputError(f"{file.name} is not JSON", "check the download") from exc
-    if not isinstance(raw, dict):
-        raise InputError(f"{file.name} is not a JSON object", "check the download")
+    raw = read_object(file, "MODEL is a folder with a config.json, a path to one, or a hub id")
     return model_from_config(
         raw, name=folder.resolve().name, checkpoint=read_checkpoint(folder), assume=assume
     )

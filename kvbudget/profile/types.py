@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+import msgspec
+
 from kvbudget.errors import InputError
 
 RECORD_SCHEMA = "kvbudget.profile-record/1"
@@ -144,18 +146,6 @@ class Record:
                 f"this kvbudget replays {RECORD_SCHEMA}",
             )
         try:
-            scene = dict(raw["scene"])
-            scene["notes"] = tuple(scene.get("notes", ()))
-            ranks = [
-                RankRecord(
-                    str(row["rank"]),
-                    [Snapshot(**snap) for snap in row["snapshots"]],
-                    Failure(**row["failure"]) if row.get("failure") else None,
-                    list(row.get("notes", ())),
-                    dict(row.get("versions", {})),
-                )
-                for row in raw["ranks"]
-            ]
-            return cls(Job(**raw["job"]), Scene(**scene), ranks)
-        except (KeyError, TypeError, ValueError) as exc:
+            return msgspec.convert(raw, cls)
+        except msgspec.ValidationError as exc:
             raise InputError(f"broken profile record: {exc}", "record the profile again") from exc

@@ -19,7 +19,8 @@ def emit(text: str, output: Path | None) -> None:
     """
     if not text.endswith("\n"):
         text += "\n"
-    data = text.encode("utf-8", "surrogateescape" if output is None else "replace")
+    # A lone surrogate (half of an odd file name) stays legible, and JSON that holds it stays JSON.
+    data = text.encode("utf-8", "backslashreplace")
     if output is None or str(output) == "-":
         try:
             sys.stdout.flush()
