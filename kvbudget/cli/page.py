@@ -8,6 +8,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from kvbudget.cli.words import PlainWords
+
 # Wide enough for an example on one line; inherited by every subcommand.
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
@@ -25,7 +27,7 @@ def epilog(examples: str, exits: dict[int, str], note: str = "") -> str:
     return "\n\n".join(blocks)
 
 
-class Page(TyperCommand):
+class Page(PlainWords, TyperCommand):
     """A command whose help names its arguments by what they are, without Python types."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 - typer's context
@@ -50,7 +52,7 @@ class Page(TyperCommand):
         _write_epilog(self, formatter)
 
 
-class Pages(TyperGroup):
+class Pages(PlainWords, TyperGroup):
     """A group of commands with the same layout."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer's objects
