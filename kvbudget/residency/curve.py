@@ -3,7 +3,7 @@
 The blocks last touched by request q are a suffix of q's chain, because later requests re-touch
 prefixes. So one count per request, and one query and update per run of blocks with the same last
 toucher, replace one per block; the result is exact at every capacity at once. The counts stand in
-three levels of sums, 256 to one: an update is three additions, a query three short vector sums.
+a Fenwick tree that grows with the requests: each sum is put together once, when its request ends.
 """
 
 from __future__ import annotations
@@ -23,67 +23,76 @@ Array = Any
 
 
 @kernel
-def total(values: Array) -> int:
-    """The sum of a short slice (a plain loop without indices, which compiles to vectors)."""
-    found = 0
-    for value in values:
-        found += value
-    return found
-
-
-@kernel
 def stack_distances(
     ids: Array, off: Array, lengths: Array, tokens: int,
-    last: Array, live: Array, mid: Array, top: Array, steps: Array, short: Array,
+    last: Array, tree: Array, steps: Array, short: Array,
 ) -> int:  # fmt: skip
-    """Add every reuse to a histogram of stack depths; -> reuses counted.
+    """Add every reuse to a histogram of the smallest capacities that serve it; -> distinct blocks.
 
-    last (zeros, one per block) holds 1 + the last toucher, live how many blocks each request
-    touched last, mid and top the sums of live over 256 and 65,536 requests. steps[d] - its running
-    sum is the number of reuses at depth d - is a difference array of blocks+1; short[d] counts the
-    tokens by which blocks reused at depth d are smaller than `tokens`.
+    last (zeros, one per block) holds 1 + the last toucher, tree (zeros, one per request and one)
+    how many blocks each request touched last, summed over ranges of requests. steps[c] - its
+    running sum is the number of reuses that need a capacity of c - is a difference array of
+    blocks+2; short[c] counts the tokens by which these blocks are smaller than `tokens`.
     """
-    reuses = 0
+    distinct = 0
     for r in range(len(off) - 1):
-        chain = ids[off[r] : off[r + 1]]
-        m = len(chain)
+        start = off[r]
+        end = off[r + 1]
         mark = r + 1
-        p = 0
-        while p < m:
-            toucher = last[chain[p]]
+        p = start
+        while p < end:
+            toucher = last[ids[p]]
             if toucher == 0:
                 break
             a = p
             # the run of blocks last touched by the same request
-            while p < m and last[chain[p]] == toucher:
-                last[chain[p]] = mark
+            while p < end and last[ids[p]] == toucher:
+                last[ids[p]] = mark
                 p += 1
-            # newer: all live blocks of later requests, and those of this chain before `a`, which
-            # have left their requests already
-            q = toucher - 1
-            near, far = q >> 8, q >> 16
-            depth = a + total(live[q + 1 : min((near + 1) << 8, mark)])
-            depth += total(mid[near + 1 : min((far + 1) << 8, (r >> 8) + 1)])
-            depth += total(top[far + 1 : (r >> 16) + 1])
             n = p - a
-            steps[depth] += 1
-            steps[depth + n] -= 1
-            reuses += n
-            live[q] -= n
-            mid[near] -= n
-            top[far] -= n
-            if lengths[r] < tokens * p:
-                k = a
+            # blocks whose last toucher is no later are as old or older; the others are newer
+            need = distinct + 1
+            k = toucher
+            while k > 0:
+                need -= tree[k]
+                k &= k - 1
+            steps[need] += 1
+            steps[need + n] -= 1
+            k = toucher
+            while k <= r:
+                tree[k] -= n
+                k += k & -k
+            if lengths[r] < tokens * (p - start):
+                k = max(a, start + lengths[r] // tokens)
                 while k < p:
-                    weight = min(tokens * (k + 1), lengths[r]) - min(tokens * k, lengths[r])
-                    short[depth + k - a] += tokens - weight
+                    missing = tokens * (k - start + 1) - lengths[r]
+                    short[need + k - a] += min(tokens, missing)
                     k += 1
-        for b in chain[p:]:
-            last[b] = mark
-        live[r] = m
-        mid[r >> 8] += m
-        top[r >> 16] += m
-    return reuses
+        distinct += end - p
+        while p < end:
+            last[ids[p]] = mark
+            p += 1
+        held = end - start
+        below = 1
+        while not mark & below:
+            held += tree[mark - below]
+            below <<= 1
+        tree[mark] = held
+    return distinct
+
+
+@kernel
+def sum_up(steps: Array, short: Array, tokens: int) -> None:
+    """In place: histograms by needed capacity -> hits (blocks, tokens) of each capacity."""
+    reuses = 0
+    blocks = 0
+    lost = 0
+    for c in range(len(steps)):
+        reuses += steps[c]
+        blocks += reuses
+        lost += short[c]
+        steps[c] = blocks
+        short[c] = blocks * tokens - lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,37 +152,10 @@ class Curve:
 
 def curve(trace: Trace) -> Curve:
     """All capacities at once. State: 20 B per distinct block and 4 B per request."""
-    requests, blocks = trace.requests, trace.blocks
-    # one place more in front, so that two running sums in place give hits below each capacity
-    steps, short = jit.zeros(blocks + 2, "i8"), jit.zeros(blocks + 2, "i8")
-    by_depth, short_by_depth = steps[1:], short[1:]
+    steps, short = jit.zeros(trace.blocks + 2, "i8"), jit.zeros(trace.blocks + 2, "i8")
     stack_distances(
         trace.ids, trace.offsets, trace.lengths, trace.block_tokens,
-        jit.zeros(blocks), jit.zeros(requests), jit.zeros((requests >> 8) + 1),
-        jit.zeros((requests >> 16) + 1, "i8"), by_depth, short_by_depth,
+        jit.zeros(trace.blocks), jit.zeros(trace.requests + 1), steps, short,
     )  # fmt: skip
-    if jit.COMPILED:
-        return _summed(trace, steps, short)
-    hits, tokens = [0], [0]
-    here = 0
-    for depth in range(blocks):
-        here += by_depth[depth]
-        hits.append(hits[-1] + here)
-        tokens.append(tokens[-1] + here * trace.block_tokens - short_by_depth[depth])
-    return Curve(trace, hits, tokens)
-
-
-PIECE = 1 << 16
-
-
-def _summed(trace: Trace, steps: Array, short: Array) -> Curve:
-    """Differences of the depth histogram -> hits by capacity, without further large arrays."""
-    import numpy as np
-
-    np.cumsum(steps, out=steps)
-    np.cumsum(steps, out=steps)
-    np.cumsum(short, out=short)
-    for at in range(0, len(steps), PIECE):
-        part = slice(at, at + PIECE)
-        short[part] = steps[part] * trace.block_tokens - short[part]
+    sum_up(steps, short, trace.block_tokens)
     return Curve(trace, steps[: trace.blocks + 1], short[: trace.blocks + 1])
