@@ -282,6 +282,8 @@ def model_from_config(
     if nested and tie is not None and text.get("tie_word_embeddings") is None:
         text = Fields({**text.raw, "tie_word_embeddings": tie}, text.where)
     anatomy, notes = _with_tower(FAMILIES[model_type](text), top, text, outer)
+    if not anatomy.layers:
+        raise InputError("config.json describes no layers", "fix the list of layers in it")
     dtype = str(top.get("torch_dtype", "dtype") or text.get("torch_dtype", "dtype") or "bfloat16")
     heads = text.int("num_attention_heads")
     hidden = text.int("hidden_size")
@@ -297,7 +299,7 @@ def model_from_config(
         intermediate_size=text.int("intermediate_size", "ffn_dim", "moe_intermediate_size"),
         num_hidden_layers=text.int("num_hidden_layers"), num_attention_heads=heads,
         num_key_value_heads=text.int("num_key_value_heads", default=heads),
-        head_dim=int(text.get("head_dim", "attention_head_dim") or hidden // heads),
+        head_dim=text.head_dim(heads),
         max_position_embeddings=text.int("max_position_embeddings", default=0),
         num_experts=_optional(text, "num_experts", "n_routed_experts", "num_local_experts"),
         num_experts_per_tok=_optional(
@@ -317,8 +319,7 @@ def _any_moe(anatomy: Anatomy) -> bool:
 
 
 def _optional(text: Fields, *names: str) -> int:
-    value = text.get(*names)
-    return value if isinstance(value, int) else 0
+    return text.int(*names, default=0)
 
 
 def _with_tower(

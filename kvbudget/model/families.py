@@ -14,12 +14,7 @@ Builder = Callable[[Fields], Anatomy]
 def _heads(c: Fields) -> tuple[int, int, int]:
     """(query heads, KV heads, head dimension)."""
     heads = c.int("num_attention_heads")
-    dim = c.get("head_dim", "attention_head_dim")
-    return (
-        heads,
-        c.int("num_key_value_heads", default=heads),
-        int(dim) if dim else c.int("hidden_size") // heads,
-    )
+    return heads, c.int("num_key_value_heads", default=heads), c.head_dim(heads)
 
 
 def _embeddings(
@@ -92,10 +87,16 @@ def dense(
     return build
 
 
+def _window(c: Fields, kind: str) -> Kind:
+    if kind not in _WINDOWED:
+        raise c.wrong("layer_types", kind, f"one of {', '.join(_WINDOWED)}")
+    return _WINDOWED[kind]
+
+
 def _window_kinds(c: Fields, count: int, windows: str) -> list[Kind]:
     """Full or sliding for every layer, from layer_types, a pattern, or the family's habit."""
     if c.list("layer_types"):
-        return [_WINDOWED[kind] for kind in _kinds(c, count, "full_attention")]
+        return [_window(c, kind) for kind in _kinds(c, count, "full_attention")]
     if windows == "alternate" and c.get("sliding_window"):
         return ["full" if i % 2 else "sliding" for i in range(count)]
     if windows == "pattern" and c.get("sliding_window"):
@@ -269,7 +270,7 @@ def gpt_oss(c: Fields) -> Anatomy:
         Layer(
             blocks.grouped_query(
                 hidden=hidden, heads=heads, kv_heads=kv_heads, head_dim=dim,
-                kind=_WINDOWED[kind],
+                kind=_window(c, kind),
                 window=c.int("sliding_window") if kind == "sliding_attention" else None,
                 qkv_bias=True, o_bias=True, sinks=True,
             ),
@@ -362,7 +363,7 @@ def gemma4(c: Fields) -> Anatomy:
         is_full = kind == "full_attention"
         mixer = blocks.grouped_query(
             hidden=hidden, heads=heads, kv_heads=wide_kv if is_full and same else kv_heads,
-            head_dim=wide if is_full else dim, kind=_WINDOWED[kind],
+            head_dim=wide if is_full else dim, kind=_window(c, kind),
             window=None if is_full else c.int("sliding_window"),
             qk_norm=2 * (wide if is_full else dim), values_are_keys=is_full and same,
             shares_kv=i >= shared_from,
@@ -398,6 +399,8 @@ def mimo_v2(c: Fields) -> Anatomy:
         c.int("hybrid_layer_pattern")
         pattern = []
     moe_layers = c.list("moe_layer_freq") or [1] * len(pattern)
+    if len(moe_layers) != len(pattern):
+        raise c.wrong("moe_layer_freq", moe_layers, "as long as hybrid_layer_pattern")
     sparse = tuple(_expert_block(c, "", False, "buffer"))
     full = blocks.grouped_query(
         hidden=hidden, heads=c.int("num_attention_heads"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kvbudget.model.fields import Fields
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -52,45 +54,52 @@ def read_quantisation(raw: Mapping[str, Any]) -> Quantisation | None:
     (32 numbers a scale byte, experts only), NVFP4 (16 numbers a scale byte), AWQ and GPTQ
     (group scales in 16 bit and packed zero points).
     """
-    method = str(raw.get("quant_method", "")).lower()
+    c = Fields(raw, "quantization_config.")
+    method = c.text("quant_method", "").lower()
     if method == "mxfp4":
         return Quantisation(method, 4, 1, 32, None, frozenset({"experts"}), True)
     if method in ("fp8", "fbgemm_fp8"):
-        block = raw.get("weight_block_size")
-        if isinstance(block, list) and len(block) == 2:
-            pair = (int(block[0]), int(block[1]))
+        block = c.ints("weight_block_size")
+        if block is not None and len(block) == 2:
+            if 0 in block:
+                raise c.wrong("weight_block_size", block, "the sides of a block")
+            pair = (block[0], block[1])
             return Quantisation(method, 8, 4, None, pair, _EVERY_MATRIX, True)
         return Quantisation(method, 8, 0, None, None, _EVERY_MATRIX, False)
-    algorithm = str(raw.get("quant_algo", "")).upper()
+    algorithm = c.text("quant_algo", "").upper()
     if method == "modelopt" and algorithm == "NVFP4":
         return Quantisation("nvfp4", 4, 1, 16, None, _EVERY_MATRIX, False)
     if method == "modelopt" and algorithm == "FP8":
         return Quantisation("fp8", 8, 0, None, None, _EVERY_MATRIX, False)
     if method in ("awq", "gptq", "awq_marlin", "gptq_marlin"):
-        bits = int(raw.get("bits", raw.get("w_bit", 4)))
-        group = int(raw.get("group_size", raw.get("q_group_size", 128)))
-        per_group = 2 + bits / 8
-        return Quantisation(
-            method, bits, per_group, group if group > 0 else None, None, _EVERY_MATRIX, False
-        )
+        bits = c.int("bits", "w_bit", default=4)
+        group = _group(c, "group_size", "q_group_size", default=128)
+        return Quantisation(method, bits, 2 + bits / 8, group, None, _EVERY_MATRIX, False)
     if method == "compressed-tensors":
-        return _compressed(raw)
+        return _compressed(c)
     return None
 
 
-def _compressed(raw: Mapping[str, Any]) -> Quantisation | None:
+def _group(c: Fields, *names: str, default: int | None = None) -> int | None:
+    """Numbers that share a scale; -1 and 0 mean the whole row (None)."""
+    stated = c.get(*names)
+    return None if stated in (-1, 0) else c.int(*names, default=default or 0) or None
+
+
+def _compressed(c: Fields) -> Quantisation | None:
     """One group of compressed-tensors; several groups with different widths are not guessed."""
     found = set()
-    for group in (raw.get("config_groups") or {}).values():
-        weights = group.get("weights") or {}
-        if weights.get("num_bits"):
-            found.add(
-                (int(weights["num_bits"]), weights.get("group_size"), weights.get("strategy"))
-            )
+    groups = c.sub("config_groups")
+    for name in groups.raw if groups else ():
+        group = groups.sub(name) if groups else None
+        weights = group.sub("weights") if group else None
+        if weights and weights.get("num_bits"):
+            size = _group(weights, "group_size")
+            found.add((weights.int("num_bits"), size, weights.text("strategy", "")))
     if len(found) != 1:
         return None
     bits, size, strategy = found.pop()
     return Quantisation(
         "compressed-tensors", bits, 2 if strategy != "tensor" else 0,
-        int(size) if size else None, None, _EVERY_MATRIX, False,
+        size, None, _EVERY_MATRIX, False,
     )  # fmt: skip

@@ -66,8 +66,8 @@ def moon_vit(vision: Fields, _top: Fields, text_hidden: int) -> Tower:
     """MoonViT of Kimi-K2.5 and its patch-merger projector."""
     width, patch = vision.int("vt_hidden_size"), vision.int("patch_size")
     height, across = vision.int("init_pos_emb_height"), vision.int("init_pos_emb_width")
-    kernel = vision.list("merge_kernel_size") or [2, 2]
-    merged = width * int(kernel[0]) * int(kernel[1])
+    kernel = vision.ints("merge_kernel_size") or [2, 2]
+    merged = width * kernel[0] * kernel[-1]
     tower = [
         _tensor("vision", width, 3 * patch * patch + 1),
         _tensor("vision", height * across, width),
