@@ -102,18 +102,11 @@ def find(tree: Tree, outside: dict[str, str] | None = None) -> Result:
             continue
         result.texts[item.path] = text
         context = Context(item.path, text, tree, outside or {})
-        try:
-            dispatch(context)
-        except Malformed as exc:
-            result.problems.append(
-                Problem(item.path, exc.line, f"cannot read as {exc.language}: {exc.detail}")
-            )
-        except UnclosedQuote as exc:
-            result.problems.append(
-                Problem(item.path, exc.line, f"cannot read as shell: unclosed {exc.what}")
-            )
-        except RecursionError:
-            result.problems.append(Problem(item.path, 1, "nested too deeply"))
+        broken = _read(context)
+        if broken is not None and (item.named or item.says_engine):
+            result.problems.append(broken)
+        elif broken is not None:
+            result.notes.append(f"{item.path}:{broken.line}: {broken.message}, skipped")
         for draft in context.drafts:
             if draft.pins is None:
                 draft.pins = context.pins
@@ -129,6 +122,10 @@ def find(tree: Tree, outside: dict[str, str] | None = None) -> Result:
     built: list[tuple[Invocation, Draft]] = []
     for path, draft in found:
         key = (path, draft.line, draft.engine)
+        if key in seen and draft.words and draft.line == draft.image_line:
+            # an image shared through an anchor: the process stands where its arguments do
+            draft.line = draft.words[0].line
+            key = (path, draft.line, draft.engine)
         if key in seen:
             continue
         seen.add(key)
@@ -138,6 +135,22 @@ def find(tree: Tree, outside: dict[str, str] | None = None) -> Result:
     ]
     result.invocations.sort(key=lambda inv: (inv.file, inv.line, inv.engine.name))
     return result
+
+
+def _read(context: Context) -> Problem | None:
+    """Dispatch one file; what keeps it from being read never stops the others."""
+    try:
+        dispatch(context)
+    except Malformed as exc:
+        return Problem(context.path, exc.line, f"cannot read as {exc.language}: {exc.detail}")
+    except UnclosedQuote as exc:
+        return Problem(context.path, exc.line, f"cannot read as shell: unclosed {exc.what}")
+    except RecursionError:
+        return Problem(context.path, 1, "nested too deeply")
+    except Exception as exc:  # a fault of a reader, kept to its file
+        said = f"{type(exc).__name__}: {exc}"
+        return Problem(context.path, 1, f"cannot be read, a fault of kvbudget ({said})")
+    return None
 
 
 def path_used(tree: Tree, path: str) -> bool:

@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
+from kvbudget.errors import InputError
 from kvbudget.gate.knowledge import load
 
 _NOISE = re.compile(
@@ -64,3 +65,13 @@ def entry(name: str) -> dict[str, Any] | None:
         return catalogue[key]
     near = {gpu["name"]: gpu for known, gpu in catalogue.items() if known.startswith(key)}
     return next(iter(near.values())) if len(near) == 1 else None
+
+
+def named(name: str) -> str:
+    """Catalogue name of a card that a user asks for. Raises InputError for an unknown one."""
+    found = entry(name)
+    if found is None:
+        raise InputError(
+            f"unknown card: {name}", "use a name of formulas/gpus.yaml, such as H100-80GB"
+        )
+    return str(found["name"])

@@ -27,7 +27,12 @@ class Image:
     @property
     def pinned(self) -> bool:
         """A digest or a tag that does not move."""
-        return self.digest is not None or (self.tag is not None and not _MOVING.match(self.tag))
+        return self.digest is not None or (self.tag is not None and not moving(self.tag))
+
+
+def moving(tag: str) -> bool:
+    """True for a tag that names no fixed release."""
+    return _MOVING.match(tag) is not None
 
 
 def parse_image(text: str) -> Image | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvbudget.gate import values
 from kvbudget.gate.draft import Draft, EnvValue, Host, gpu_ids
-from kvbudget.gate.images import Image, engine_release, parse_image, release
+from kvbudget.gate.images import Image, engine_release, moving, parse_image, release
 from kvbudget.gate.knowledge import Engine, engine, memory_env
 from kvbudget.gate.nodes import Malformed, Node, documents
 from kvbudget.gate.settings import Setting, Settings
@@ -178,18 +178,18 @@ def _model(inv: Invocation, draft: Draft) -> None:
     field_name = "model" if "model" in inv.engine.options else "model_path"
     positional = [word for word in settings.positional if word.s]
     model = settings.get(field_name)
+    leads = bool(positional) and bool(draft.words) and positional[0] is draft.words[0]
+    if leads and positional[0].known and inv.engine.name == "vllm":
+        inv.model = clean_model(positional[0].s)  # `vllm serve X --model Y` serves X
+        return
     if field_name in settings.unresolved:
         inv.model_unresolved = settings.unresolved[field_name].line
         return
     if isinstance(model, str) and model:
         inv.model = clean_model(model)
         return
-    if positional and inv.engine.name == "vllm" and draft.words and positional[0] is draft.words[0]:
-        word = positional[0]
-        if word.known:
-            inv.model = clean_model(word.s)
-        else:
-            inv.model_unresolved = word.line or inv.line
+    if leads and inv.engine.name == "vllm":
+        inv.model_unresolved = positional[0].line or inv.line
         return
     known = [word for word in positional if word.known]
     if known and inv.engine.name == "vllm" and not draft.python_call:
@@ -226,6 +226,8 @@ def _version(inv: Invocation, draft: Draft) -> None:
             inv.version_hint = draft.backend_version.s
             inv.version = release(inv.version_hint)
             inv.version_line = draft.version_line
+            if moving(inv.version_hint):
+                inv.unpinned = f"version {inv.version_hint}"
         return
     if draft.image is not None and draft.image.s:
         image = parse_image(draft.image.s)
@@ -245,7 +247,7 @@ def _version(inv: Invocation, draft: Draft) -> None:
         if pin.version:
             inv.version_hint, inv.version = pin.version, release(pin.version)
             inv.unpinned = None
-        elif draft.image is None:
+        else:
             inv.unpinned = f"{pin.engine} installed without a version"
         inv.version_line = pin.line
 

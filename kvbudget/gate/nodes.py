@@ -292,6 +292,17 @@ def json_document(text: Text) -> Node:
     return docs[0] if docs else EMPTY
 
 
+def merged(base: Node, over: Node) -> Node:
+    """`over` laid on `base`: maps are joined key by key, everything else is replaced."""
+    if not base.is_map or not over.is_map:
+        return over
+    items = {key.s: (key, value) for key, value in base.items()}
+    for key, value in over.items():
+        old = items.get(key.s)
+        items[key.s] = (key, merged(old[1], value) if old else value)
+    return Node.mapping(list(items.values()), over.line)
+
+
 def words_of(node: Node) -> list[Text]:
     """A list of words of a manifest (numbers and booleans become words too)."""
     return [item._raw for item in node.elements() if item.is_scalar and item._raw is not None]

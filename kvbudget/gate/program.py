@@ -187,6 +187,24 @@ _DOCKER_VALUED = frozenset(
         "--detach-keys",
     ]
 )
+_DOCKER_SWITCHES = frozenset(
+    [
+        "--detach",
+        "--disable-content-trust",
+        "--init",
+        "--interactive",
+        "--no-healthcheck",
+        "--oom-kill-disable",
+        "--privileged",
+        "--publish-all",
+        "--read-only",
+        "--replace",
+        "--rm",
+        "--sig-proxy",
+        "--tty",
+    ]
+)
+_DOCKER_SHORT = frozenset(["-d", "-i", "-t", "-P", *(f for f in _DOCKER_VALUED if len(f) == 2)])
 _REQUIREMENT = re.compile(
     r"(vllm|sglang)(?:\[[^\]]*\])?\s*(?:(==|===|>=|<=|~=|!=|>|<|@)\s*(\S+))?\Z"
 )
@@ -251,13 +269,19 @@ class Reader:
                 return []
             draft = Draft(engine, words[program].line, words=_until_shell(rest))
             self._wrappers(words[:program], draft)
+            draft.image = _job_image(words[:program])
+            draft.image_line = draft.image.line if draft.image is not None else 0
             for name, value in env.items():
                 draft.set_env(name, value, value.line or draft.line)
             return [draft]
-        out: list[Draft] = []
+        out = _apptainer_run(words)
         for word in words[1:]:
             if _WORDS.search(word.s) and re.search(r"\s", word.s.strip()):
                 nested = self.script(word, _inherit(env), depth=depth + 1)
+                image = _job_image(words)
+                for draft in nested if image is not None else []:
+                    if draft.image is None:
+                        draft.image, draft.image_line = image, image.line
                 out += nested
         return out
 
@@ -448,6 +472,33 @@ def _xinference(words: list[Text], index: int) -> tuple[str, int, list[Text]] | 
     return None
 
 
+def _job_image(words: list[Text]) -> Text | None:
+    """Image of `apptainer exec docker://IMAGE` or `srun --container-image=IMAGE`."""
+    for index, word in enumerate(words):
+        flag, sep, _ = word.s.partition("=")
+        if word.s.startswith("docker://"):
+            return word.cut(len("docker://"))
+        if flag == "--container-image":
+            image = word.cut(len(flag) + 1) if sep else words[index + 1]
+            image = image.sub(re.compile("#"), lambda _: "/")
+            return None if image.s.endswith((".sqsh", ".sif")) else image
+    return None
+
+
+def _apptainer_run(words: list[Text]) -> list[Draft]:
+    """`apptainer run docker://IMAGE args`: the image's entry point gets the arguments."""
+    if _base(words[0].s) not in ("apptainer", "singularity"):
+        return []
+    at = next((i for i, word in enumerate(words) if word.s.startswith("docker://")), None)
+    if at is None or not any(word.s == "run" for word in words[:at]):
+        return []
+    image = words[at].cut(len("docker://"))
+    engine = image_engine(image, words[at + 1 :])
+    if engine is None:
+        return []
+    return [Draft(engine, image.line, words=words[at + 1 :], image=image, image_line=image.line)]
+
+
 def image_engine(image: Text | None, command: list[Text]) -> str | None:
     """Engine whose server is the entry point of an image, or whose flags the command holds."""
     from kvbudget.gate.knowledge import engine_names, strong_fields
@@ -509,6 +560,21 @@ _PROGRAMS = frozenset(
 )
 
 
+_IMAGE = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+|@sha256:\w+)|\S*(vllm|sglang)\S*[:@/]\S*\Z")
+
+
+def _options_follow(words: list[Text]) -> bool:
+    """True where an unknown word behind `docker run` stands for options, not for the image."""
+    if not words:
+        return False
+    following = words[0].s
+    if not following.startswith("-"):
+        return _IMAGE.match(following) is not None
+    flag = following.partition("=")[0]
+    short = len(flag) > 1 and flag[1] != "-" and all(f"-{c}" in _DOCKER_SHORT for c in flag[1:])
+    return flag in _DOCKER_VALUED or flag in _DOCKER_SWITCHES or short
+
+
 class DockerOptions:
     """The options of one `docker run`."""
 
@@ -529,7 +595,7 @@ class DockerOptions:
             word = words[index]
             text = word.s
             if not text.startswith("-") or text == "-":
-                if text == HOLE and index + 1 < len(words) and words[index + 1].s.startswith("-"):
+                if text == HOLE and _options_follow(words[index + 1 :]):
                     index += 1  # `docker run $OPTS -p 80:80 image`
                     continue
                 self.image = word

@@ -120,12 +120,18 @@ class Script:
         heredocs: list[tuple[Text, bool]] = []
         writes: list[Text] = []
         herestring = None
+        in_array = False
         while True:
             token = self.tokens[index]
             if token.kind == "end":
                 break
             if token.kind == "op":
                 op = token.op
+                opens = op == "(" and self.powershell and words and words[-1].literal() == "@"
+                if opens or (in_array and op in ("\n", ";", ")")):
+                    in_array = op != ")"
+                    index += 1
+                    continue
                 if op == "&" and self.powershell and not words:
                     index += 1
                     continue
@@ -194,7 +200,8 @@ class Script:
             return
         words: list[Text] = []
         for token in tokens[start:]:
-            words.extend(self.expand(token.parts))
+            splat = self._splat(token)
+            words.extend(self.expand(token.parts) if splat is None else splat)
             if token.kind == "array":
                 words.append(Text.on(HOLE, token.line))
         if not words:
@@ -307,6 +314,14 @@ class Script:
             env = first.parts[0].text.s.lower().startswith("env:")
             self.scope.set(match.group(1), value or [Text("", [])], env)
         return True
+
+    def _splat(self, token: Token) -> list[Text] | None:
+        """PowerShell's `@name`: the words of an array."""
+        match = re.fullmatch(r"@([A-Za-z_]\w*)", token.literal()) if self.powershell else None
+        if match is None:
+            return None
+        words = self.scope.variables.get(match.group(1), [Text.on(HOLE, token.line)])
+        return [Text.on(word.s, token.line) for word in words]
 
     def _source(self, path: Text, counts: bool) -> None:
         if self.source is None or not counts or not path.known or self.sourced >= MAX_NESTING:

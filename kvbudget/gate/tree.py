@@ -7,9 +7,11 @@ import os
 import re
 import subprocess
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from kvbudget.errors import InputError
+from kvbudget.gate.knowledge import engine_names, strong_fields
 from kvbudget.gate.source import Text
 
 MAX_BYTES = 1 << 20
@@ -29,6 +31,14 @@ _ENGINE = re.compile(
 _MARK = re.compile(rb"kvbudget:\s*ignore|kvbudget\.dev/ignore")
 
 
+@lru_cache(maxsize=1)
+def _settings() -> re.Pattern[bytes]:
+    """Settings by which a file is known that never says an engine's name."""
+    fields = [field for name in engine_names() for field in strong_fields(name)]
+    names = "|".join(["engine_kwargs", "model_loading_config", *fields])
+    return re.compile(names.replace("_", "[-_]").encode(), re.I)
+
+
 @dataclass
 class Found:
     """One file of the walk."""
@@ -36,6 +46,8 @@ class Found:
     path: str
     absolute: Path
     named: bool
+    says_engine: bool = False
+    """An engine's name or its best known setting occurs: a broken file is then an error."""
 
 
 @dataclass
@@ -61,7 +73,9 @@ class Tree:
                     f"cannot read {found.path}: {exc.strerror}", "name readable files"
                 ) from exc
             return None, f"{found.path}: {exc.strerror}"
-        if not found.named and not _ENGINE.search(data) and not _MARK.search(data):
+        found.says_engine = _ENGINE.search(data) is not None
+        relevant = found.named or found.says_engine or _settings().search(data) is not None
+        if not relevant and not _MARK.search(data):
             return None, None
         if b"\0" in data[:4096]:
             return None, None

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from kvbudget.gate.nodes import Malformed
 from kvbudget.gate.program import DockerOptions, share
+from kvbudget.gate.readers import python
 from kvbudget.gate.readers.pods import Env, image_text, read_env, split_string
 from kvbudget.gate.shell import Scope
 from kvbudget.gate.shell_lex import UnclosedQuote
@@ -48,7 +50,6 @@ def read_actions(context: Context, doc: Node) -> None:
         container = job.get("container")
         image = image_text(container.get("image")) if container.is_map else container.text
         image = _substitute(image, local, job_env)
-        pins = context.reader()
         for step in job.get("steps").elements():
             run = step.get("run").text
             if not run.s:
@@ -59,14 +60,14 @@ def read_actions(context: Context, doc: Node) -> None:
                 scope.set(name, [said], exported=True)
             reader = context.reader()
             shell = step.get("shell").s
+            body = _substitute(run, local, env)
             try:
-                drafts = reader.script(
-                    _substitute(run, local, env),
-                    scope,
-                    depth=1,
-                    powershell=shell in ("pwsh", "powershell"),
-                )
-            except UnclosedQuote:
+                if shell.startswith("python"):
+                    drafts = python.module(context, body)
+                else:
+                    powershell = shell in ("pwsh", "powershell")
+                    drafts = reader.script(body, scope, depth=1, powershell=powershell)
+            except (UnclosedQuote, Malformed):
                 continue
             for draft in drafts:
                 for name, line in env.lines.items():
@@ -79,7 +80,6 @@ def read_actions(context: Context, doc: Node) -> None:
                     DockerOptions([*words, Text.on("image", draft.line)], {}, None).apply(draft)
             share(drafts, f"{context.path}#{job.line}")
             context.drafts.extend(drafts)
-            pins.pins += reader.pins
             context.absorb(reader)
 
 

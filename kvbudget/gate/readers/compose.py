@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kvbudget.gate.draft import Draft, gpu_ids
-from kvbudget.gate.nodes import Node, words_of
+from kvbudget.gate.nodes import Node, merged, words_of
 from kvbudget.gate.program import add_cdi, env_file
 from kvbudget.gate.readers.pods import Env, finish_env, split_string
 from kvbudget.gate.shell import Scope, Script
@@ -16,6 +16,7 @@ from kvbudget.gate.units import binary_size
 if TYPE_CHECKING:
     from kvbudget.gate.find import Context
 
+MAX_EXTENDS = 6
 _VARIABLE = re.compile(r"\$\$|\$\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}|\$([A-Za-z_]\w*)")
 
 
@@ -39,7 +40,20 @@ def read(context: Context, doc: Node) -> None:
             scope.variables.setdefault(name, [value])
     for _, _, service in doc.get("services").pairs():
         if service.is_map:
-            context.drafts.extend(_service(context, service, doc, scope))
+            whole = _extended(context, service, doc, 0)
+            context.drafts.extend(_service(context, whole, doc, scope))
+
+
+def _extended(context: Context, service: Node, doc: Node, depth: int) -> Node:
+    """A service over the one it extends, key by key (maps of one file are joined)."""
+    said = service.get("extends")
+    name = said.s or said.get("service").s
+    if not name or depth > MAX_EXTENDS or said.get("file").s not in ("", context.name):
+        return service
+    base = doc.get("services", name)
+    if not base.is_map or base is service:
+        return service
+    return merged(_extended(context, base, doc, depth + 1), service)
 
 
 def _interpolate(text: Text, scope: Scope) -> Text:

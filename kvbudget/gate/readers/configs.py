@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 from kvbudget.gate.draft import Draft, Given
 from kvbudget.gate.hardware import card
 from kvbudget.gate.knowledge import Engine, engine, engine_names
-from kvbudget.gate.nodes import EMPTY, Node
 from kvbudget.gate.program import share
-from kvbudget.gate.readers.pods import Env, read_env, split_string, word_list
+from kvbudget.gate.readers.pods import read_env, split_string
 from kvbudget.gate.shell import Scope
 from kvbudget.gate.source import HOLE, Text
-from kvbudget.gate.units import binary_size
 
 if TYPE_CHECKING:
     from kvbudget.gate.find import Context
+    from kvbudget.gate.nodes import Node
 
 
 # ---- the engines' own config files -----------------------------------------------------------
@@ -231,9 +230,10 @@ def read_skypilot(context: Context, doc: Node) -> None:
     env = read_env(doc.get("envs"))
     kind, count = _accelerators(doc.get("resources"))
     scope = Scope(outside=dict(context.outside))
-    for key, value in env.values.items():
-        if value.s or doc.get("envs", key).present:
-            scope.set(key, [value], exported=True)
+    for key, value in env.values.items():  # a null must be given at launch
+        given = doc.get("envs", key).value() is not None
+        said = value if given else Text.on(HOLE, env.lines[key])
+        scope.set(key, [said], exported=True)
     if count is not None:
         scope.outside["SKYPILOT_NUM_GPUS_PER_NODE"] = str(count)
     nodes = doc.get("num_nodes").s
@@ -260,26 +260,17 @@ def read_skypilot(context: Context, doc: Node) -> None:
 
 
 def _accelerators(resources: Node) -> tuple[str | None, int | None]:
+    """Card and number of cards; the card is open where several are named."""
     node = resources.get("accelerators")
-    if node.is_map:
-        pairs = list(node.pairs())
-        if len(pairs) == 1 and ":" in pairs[0][0] and not pairs[0][2].s:  # `{L4:2}` without a blank
-            name, _, count = pairs[0][0].partition(":")
-            return card(name), (int(count) if count.isdigit() else None)
-        counts = {value.s for _, _, value in pairs}
-        count = counts.pop() if len(counts) == 1 else ""
-        kind = card(pairs[0][0]) if len(pairs) == 1 else None
-        return kind, (int(count) if count.isdigit() else None)
-    if node.is_list:
-        specs = [item.s.partition(":") for item in node.elements()]
-        numbers = {spec[2] or "1" for spec in specs}
-        count = numbers.pop() if len(numbers) == 1 else ""
-        kind = card(specs[0][0]) if len(specs) == 1 else None
-        return kind, (int(count) if count.isdigit() else None)
-    if node.s:
-        name, _, count = node.s.partition(":")
-        return card(name), (int(count) if count.isdigit() else 1 if not count else None)
-    return None, None
+    specs = [(item.s, "") for item in (node.elements() if node.is_list else [node]) if item.s]
+    specs += [(name, value.s) for name, _, value in node.pairs()]
+    cards, counts = set(), set()
+    for name, said in specs:
+        kind, _, count = name.partition(":")  # `{L4:2}` without a blank is one key
+        cards.add(card(kind))
+        counts.add(said or count or "1")
+    count = counts.pop() if len(counts) == 1 else ""
+    return cards.pop() if len(cards) == 1 else None, int(count) if count.isdigit() else None
 
 
 # ---- srt-slurm recipes -----------------------------------------------------------------------
@@ -338,6 +329,7 @@ def read_srt(context: Context, doc: Node) -> None:
 
 
 # ---- DJL / LMI -------------------------------------------------------------------------------
+_PLACEHOLDER = re.compile(r"\{\{.*?\}\}|\$\{.*?\}")
 _LMI = {
     "option.model_id": "model",
     "option.tensor_parallel_degree": "tensor_parallel_size",
@@ -371,6 +363,7 @@ def read_properties(context: Context) -> None:
     known = engine("vllm")
     for name, value, at in rows:
         field = _LMI.get(name) or name.removeprefix("option.")
+        value = value.sub(_PLACEHOLDER, lambda _: HOLE)
         if not name.startswith("option.") or field not in known.options:
             continue
         if field == "model":
@@ -382,6 +375,3 @@ def read_properties(context: Context) -> None:
             continue
         draft.given.append(Given(field, value.s, at, name))
     context.drafts.append(draft)
-
-
-__all__ = ["EMPTY", "Env", "binary_size", "word_list"]

@@ -30,7 +30,7 @@ class _Stage:
     entrypoint: list[Text] | None = None
     entry_shell: bool = False
     command: list[Text] | None = None
-    parent: str = ""
+    own_command: bool = False
 
 
 def read(context: Context) -> None:
@@ -73,9 +73,11 @@ def read(context: Context) -> None:
         elif name in ("ENTRYPOINT", "CMD"):
             words, shell = _form(name, line, body)
             if name == "ENTRYPOINT":
-                current.entrypoint, current.entry_shell, current.command = words, shell, None
+                current.entrypoint, current.entry_shell = words, shell
+                if not current.own_command:
+                    current.command = None  # the base image's CMD was meant for its entry point
             else:
-                current.command = words
+                current.command, current.own_command = words, True
         elif name == "RUN":
             try:
                 reader.script(body, Scope(), depth=1)

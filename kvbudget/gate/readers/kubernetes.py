@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -330,6 +331,18 @@ def _release(context: Context, obj: Node, objects: list[Node]) -> None:
                 continue
 
 
+def _ray_service(context: Context, obj: Node, objects: list[Node]) -> None:
+    """KubeRay: the Serve config is a string inside the object."""
+    from kvbudget.gate.readers import ray
+
+    text = obj.get("spec", "serveConfigV2").text
+    if text.s.strip():
+        with suppress(Malformed):
+            for doc in documents(text):
+                ray.read(context, doc)
+    _workload(context, obj, objects)
+
+
 def _chart(context: Context, obj: Node, objects: list[Node]) -> None:
     """k3s HelmChart: values as a string."""
     del objects
@@ -337,8 +350,9 @@ def _chart(context: Context, obj: Node, objects: list[Node]) -> None:
 
     text = obj.get("spec", "valuesContent").text
     if text.s.strip():
-        for doc in documents(text):
-            values.read(context, doc)
+        with suppress(Malformed):
+            for doc in documents(text):
+                values.read(context, doc)
 
 
 def _kustomization(context: Context, obj: Node, objects: list[Node]) -> None:
@@ -399,6 +413,7 @@ _KINDS = {
     "ApplicationSet": _release,
     "HelmChart": _chart,
     "HelmChartConfig": _chart,
+    "RayService": _ray_service,
     "Kustomization": _kustomization,
     "Component": _kustomization,
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvbudget.gate.draft import Draft, Given
 from kvbudget.gate.hardware import card
-from kvbudget.gate.knowledge import engine
+from kvbudget.gate.knowledge import engine, engine_names
 from kvbudget.gate.nodes import Malformed
 from kvbudget.gate.program import find_engine, share
 from kvbudget.gate.source import HOLE, Text, align
@@ -333,6 +333,10 @@ class _Visitor:
                 return json.dumps(plain)
             except (TypeError, ValueError):
                 return UNKNOWN
+        if name.rsplit(".", 1)[-1].endswith("Config") and self._from_engine(name):
+            return self._config(node)
+        if name.endswith("Config.from_cli") and isinstance(first, str):
+            return first
         if name in ("list", "tuple"):
             return first if isinstance(first, _List) else UNKNOWN
         if name == "Path" or name.endswith(".Path"):
@@ -345,6 +349,18 @@ class _Visitor:
             if isinstance(owner, str):
                 return _List([(word, self.line(node)) for word in owner.split()])
         return UNKNOWN
+
+    def _from_engine(self, name: str) -> bool:
+        origin = self.imports.get(name.split(".")[0], name)
+        return origin.split(".")[0] in engine_names()
+
+    def _config(self, node: ast.Call) -> Any:  # noqa: ANN401 - any value
+        """`KVTransferConfig(kv_role=...)`: the map its keywords spell."""
+        if node.args or any(keyword.arg is None for keyword in node.keywords):
+            return UNKNOWN
+        out = _Map()
+        self._keywords(node, out)
+        return out
 
     def _keywords(self, node: ast.Call, out: _Map) -> None:
         for keyword in node.keywords:

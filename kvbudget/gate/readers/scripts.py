@@ -132,6 +132,7 @@ def _apply_slurm(draft: Draft, directives: dict[str, str]) -> None:
 
 # ---- make ------------------------------------------------------------------------------------
 _MAKE_SET = re.compile(r"(?:export\s+|override\s+)*([\w.-]+)\s*(\?=|:=|::=|=|\+=)\s*(.*)")
+_MAKE_INLINE = re.compile(r"[\w./%-]+(?:\s+[\w./%-]+)*\s*:(?!=)[^;=]*;\s*@?")
 _MAKE_USE = re.compile(r"\$\(([\w.-]+)\)|\$\{([\w.-]+)\}|\$\$|\$(?:\([^)]*\)|\{[^}]*\}|[@<^*?%+])")
 
 
@@ -179,7 +180,12 @@ def read_make(context: Context) -> None:
             recipes.append(body)
         elif row.s.strip() and not row.s.startswith("#"):
             drafts += _recipe(context, reader, recipes, exported, value)
-            recipes = []
+            inline = _MAKE_INLINE.match(row.s)
+            recipes = (
+                [row.cut(inline.end()).sub(_MAKE_USE, lambda m: _make_use(m, value))]
+                if inline
+                else []
+            )
     drafts += _recipe(context, reader, recipes, exported, value)
     context.drafts.extend(drafts)
     context.absorb(reader)

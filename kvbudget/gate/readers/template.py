@@ -6,7 +6,7 @@ import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from kvbudget.gate.nodes import Malformed, Node, documents
+from kvbudget.gate.nodes import Malformed, documents
 from kvbudget.gate.source import HOLE, Text
 
 if TYPE_CHECKING:
@@ -29,24 +29,27 @@ class Chart:
     """values.yaml, Chart.yaml and the named templates around a file."""
 
     def __init__(self, context: Context) -> None:
-        self.values: Any = {}
+        self.values: Any = MISSING
         self.version: str | None = None
         self.defines: dict[str, Text] = {}
         root = chart_root(context)
-        self.root = root
+        files = [found.path for found in context.tree.files]
         if root is None:
+            beside = PurePosixPath(context.path).parent
+            helpers = [name for name in files if PurePosixPath(name).parent == beside]
+            self._helpers(context, [name for name in helpers if name.endswith(".tpl")])
             return
         prefix = f"{root}/" if root else ""
-        self.values = _yaml(context, f"{prefix}values.yaml") or {}
+        if context.tree.read(f"{prefix}values.yaml") is not None:
+            self.values = _yaml(context, f"{prefix}values.yaml") or {}
         chart = _yaml(context, f"{prefix}Chart.yaml") or {}
         if isinstance(chart, dict):
             self.version = str(chart.get("appVersion")) if chart.get("appVersion") else None
-        names = [
-            found.path
-            for found in context.tree.files
-            if found.path.startswith(f"{prefix}templates/")
-        ]
-        for name in {*names, f"{prefix}templates/_helpers.tpl"}:
+        names = [name for name in files if name.startswith(f"{prefix}templates/")]
+        self._helpers(context, [*names, f"{prefix}templates/_helpers.tpl"])
+
+    def _helpers(self, context: Context, names: list[str]) -> None:
+        for name in dict.fromkeys(names):
             text = context.tree.read(name)
             if text is not None and "define" in text.s:
                 self._define(text)
@@ -187,11 +190,9 @@ class Renderer:
             if match.group().startswith("{%"):
                 index += 1
                 continue
-            column = match.start() - (text.s.rfind("\n", 0, match.start()) + 1)
-            value = self._action(body, line)
-            if value:
+            value = self._action(body)
+            if value and not (value == HOLE and _alone(text.s, match)):
                 parts.append(Text.on(value, line))
-            del column
             index += 1
         parts.append(text.cut(at, end))
         return Text.join(parts)
@@ -301,8 +302,7 @@ class Renderer:
         return Text.join(out)
 
     # ---- expressions ----
-    def _action(self, body: str, line: int) -> str:
-        del line
+    def _action(self, body: str) -> str:
         if not body or body.startswith("/*") or body in ("end", "else"):
             return ""
         assigned = re.match(r"\$(\w+)\s*:?=\s*(.*)", body, re.S)
@@ -310,7 +310,7 @@ class Renderer:
             self.variables[assigned.group(1)] = self._value(assigned.group(2))
             return ""
         value = self._value(body)
-        if value is MISSING:
+        if value is MISSING or value is None:  # a key that values.yaml leaves to the user
             return HOLE
         return _show(value)
 
@@ -388,10 +388,7 @@ class Renderer:
     def _path(self, dot: Any, path: str) -> Any:  # noqa: ANN401 - template value
         parts = path.split(".")
         if parts[0] == "Values":
-            found = _descend(self.chart.values, parts[1:])
-            if found is None and self.chart.root is None:
-                return MISSING
-            return found
+            return _descend(self.chart.values, parts[1:])
         if parts[0] == "Chart" and parts[1:] == ["AppVersion"]:
             return self.chart.version or MISSING
         if parts[0] in ("Release", "Chart", "Capabilities", "Files", "Template"):
@@ -420,9 +417,9 @@ class Renderer:
         if name in ("tpl",):
             value = args[0] if args else MISSING
             return self.render(Text.on(value, 0)).s if isinstance(value, str) else value
+        if name in ("quote", "squote") and args and (args[-1] is None or args[-1] is MISSING):
+            return f'"{HOLE}"'
         if any(arg is MISSING for arg in args):
-            if name in ("quote", "squote"):
-                return f'"{HOLE}"'
             return MISSING
         return _plain_function(name, args)
 
@@ -443,6 +440,14 @@ class Renderer:
             if "\n" not in out.strip()
             else _squeeze(out)
         )
+
+
+def _alone(text: str, match: re.Match[str]) -> bool:
+    """True for an action that has a line of its own: unknown words there add nothing."""
+    before = text[text.rfind("\n", 0, match.start()) + 1 : match.start()]
+    end = text.find("\n", match.end())
+    after = text[match.end() : end if end >= 0 else len(text)]
+    return not before.strip() and not after.strip()
 
 
 def _squeeze(text: str) -> str:
@@ -585,6 +590,3 @@ def _show(value: object) -> str:
 
         return json.dumps(value)
     return str(value)
-
-
-__all__ = ["Chart", "Node", "Renderer", "in_chart", "read"]

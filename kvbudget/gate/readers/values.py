@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from kvbudget.gate.draft import Draft, Given
@@ -59,9 +60,11 @@ def _children(node: Node) -> list[Node]:
     return [item for item in node.elements() if item.kind != "scalar"]
 
 
-def _camel(key: str) -> str:
-    out = ("_" + char.lower() if char.isupper() else char for char in key)
-    return "".join(out).replace("-", "_").lstrip("_")
+def _field(key: str) -> str:
+    """`gpuMemoryUtilization`, `enableLoRA` -> the field they spell; the key where none does."""
+    squeezed = re.sub(r"[-_]", "", key).lower()
+    options = engine("vllm").options
+    return next((name for name in options if name.replace("_", "") == squeezed), key)
 
 
 def _production_stack(context: Context, spec: Node) -> None:
@@ -72,13 +75,13 @@ def _production_stack(context: Context, spec: Node) -> None:
     draft = Draft("vllm", line)
     known = engine("vllm").options
     for key, key_line, value in config.pairs():
-        name = _camel(key)
+        name = _field(key)
         if name == "v1" or name == "v0":
             text = value.text
             if text.s and name == "v1":
                 draft.set_env("VLLM_USE_V1", text, key_line)
             continue
-        if name == "extra_args":
+        if name == "extraArgs":
             draft.words = pods.word_list(value, Env())
         elif name in known:
             draft.given.append(Given(name, value.value(), key_line, key))
