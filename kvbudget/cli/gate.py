@@ -11,7 +11,7 @@ import typer
 
 from kvbudget.cli import complete
 from kvbudget.cli.page import Page, epilog
-from kvbudget.errors import InputError
+from kvbudget.errors import InputError, near
 
 if TYPE_CHECKING:
     from kvbudget.gate.evaluate import Report, Request
@@ -174,6 +174,7 @@ def gate(
     ] = False,
 ) -> None:
     """See _HELP."""
+    from kvbudget.gate import hardware
     from kvbudget.gate import policy as policies
     from kvbudget.gate.evaluate import Request, run
     from kvbudget.gate.finding import rule_data
@@ -185,7 +186,8 @@ def gate(
         return
     if explain is not None:
         if explain.upper() not in rule_data():
-            raise InputError(f"no such rule: {explain}", "see kvbudget gate --list-rules")
+            hint = near(explain, rule_data(), "see kvbudget gate --list-rules")
+            raise InputError(f"no such rule: {explain}", hint)
         emit(rendering.explain(explain.upper()), file)
         return
     root = Path.cwd()
@@ -207,7 +209,7 @@ def gate(
         use_env=use_env,
         include=include or [],
         exclude=exclude or [],
-        gpu=_card(gpu),
+        gpu=None if gpu is None else hardware.named(gpu),
         node_ram=_size(node_ram),
         model_configs=_pairs(model_config, "=", "--model-config"),
         versions=_pairs(engine_version, "@", "--engine-version"),
@@ -237,21 +239,9 @@ def _rules(given: list[str] | None) -> set[str]:
     out = {part.strip().upper() for item in given or [] for part in item.split(",") if part.strip()}
     unknown = sorted(out - set(rule_data()))
     if unknown:
-        raise InputError(f"no such rule: {', '.join(unknown)}", "see kvbudget gate --list-rules")
+        hint = near(unknown[0], rule_data(), "see kvbudget gate --list-rules")
+        raise InputError(f"no such rule: {', '.join(unknown)}", hint)
     return out
-
-
-def _card(name: str | None) -> str | None:
-    from kvbudget.gate import hardware
-
-    if name is None:
-        return None
-    found = hardware.entry(name)
-    if found is None:
-        raise InputError(
-            f"unknown card: {name}", "use a name of formulas/gpus.yaml, such as H100-80GB"
-        )
-    return str(found["name"])
 
 
 def _size(text: str | None) -> int | None:
@@ -295,13 +285,14 @@ def _render(
     name: str, report: Report, path: Path | None, show_suppressed: bool, colour: bool
 ) -> str:
     from kvbudget.render import gate as rendering
+    from kvbudget.render.json_v1 import dumps
 
     if name == "text":
         return rendering.as_text(
             report, to_file=path is not None, show_suppressed=show_suppressed, colour=colour
         )
     if name == "json":
-        return rendering.as_json(report)
+        return dumps(rendering.to_document(report))
     if name == "markdown":
         return rendering.as_markdown(report)
     if name == "sarif":

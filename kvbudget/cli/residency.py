@@ -143,17 +143,6 @@ def put(document: dict[str, Any], format_: Format, output: Path | None) -> None:
         emit(residency.text(document, output), output)
 
 
-def choose_policy(name: str) -> Any:  # noqa: ANN401
-    """A policy by its name; raises InputError listing them."""
-    from kvbudget.errors import InputError
-    from kvbudget.residency.replay import Policy
-
-    try:
-        return Policy(name)
-    except ValueError:
-        raise InputError(f"unknown policy {name!r}", "one of: " + ", ".join(Policy)) from None
-
-
 def window(
     l1: L1,
     rate: Annotated[
@@ -191,9 +180,10 @@ def window(
 ) -> None:
     """Say how long a block stays in each tier."""
     from kvbudget.residency import documents
+    from kvbudget.residency.replay import Policy
 
     bpt = per_token(bytes_per_token, model, tp, kv_cache_dtype)
-    chosen = choose_policy(policy) if policy else None
+    chosen = Policy(policy) if policy else None
     loaded = read_trace(trace, block_tokens or 512, False, False, False) if trace else None
     put(documents.window(l1, l2, rate, chosen, block_tokens, bpt, loaded), format_, output)
 
@@ -372,10 +362,11 @@ def simulate(
 ) -> None:
     """Replay a trace through one policy, block by block."""
     from kvbudget.residency import documents
+    from kvbudget.residency.replay import Policy
     from kvbudget.residency.setups import make_setup
 
     bpt = per_token(bytes_per_token, model, tp, kv_cache_dtype)
-    chosen = choose_policy(policy)
+    chosen = Policy(policy)
     loaded = read_trace(trace, block_tokens, sort, local_ids, no_cache)
     setup, notes = make_setup(
         loaded.block_tokens, bpt, chosen, l1, l2, l3,

@@ -106,6 +106,7 @@ def report(
     from kvbudget.render.output import emit
     from kvbudget.render.residency_progress import bar
     from kvbudget.residency.links import PEAKS, Link, parse_link
+    from kvbudget.residency.replay import Policy
     from kvbudget.residency.report import Question
     from kvbudget.residency.report import report as make
     from kvbudget.residency.setups import make_setup
@@ -139,7 +140,7 @@ def report(
         raise InputError("how large is the device pool?", "give --l1, or --model and --gpu")
     found = found or [known for known in PEAKS if known.name.startswith("pcie")]
     loaded = shared.read_trace(trace, block_tokens, sort, local_ids, no_cache)
-    chosen = shared.choose_policy(policy)
+    chosen = Policy(policy)
     if l2 is None and policy != "lru":
         first, _ = make_setup(
             loaded.block_tokens,

@@ -133,7 +133,7 @@ def sweep(
     )  # fmt: skip
     setups = work.cells(
         base,
-        [shared.choose_policy(name) for name in split(policy)] or list(Policy),
+        [Policy(name) for name in split(policy)] or list(Policy),
         [blocks_of(text, size, bpt) for text in split(l1)],
         [blocks_of(text, size, bpt) for text in split(l2)] or [0],
         [blocks_of(text, size, bpt) for text in split(l3)] or [0],

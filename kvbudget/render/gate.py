@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from kvbudget.gate.finding import LEVELS, rule_data
 from kvbudget.gate.invocation import record
-from kvbudget.render.json_v1 import dumps
 from kvbudget.render.text import console, plain
 
 if TYPE_CHECKING:
@@ -15,28 +14,26 @@ if TYPE_CHECKING:
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
-def as_json(report: Report) -> str:
+def to_document(report: Report) -> dict[str, Any]:
     """`kvbudget.gate/1`."""
     from kvbudget import __version__
 
-    return dumps(
-        {
-            "schema": "kvbudget.gate/1",
-            "tool": {"name": "kvbudget", "version": __version__},
-            "invocations": [record(inv) for inv in report.invocations],
-            "findings": [finding.record() for finding in report.findings],
-            "suppressed": [
-                {**item.finding.record(), "kind": item.kind, "reason": item.reason}
-                for item in report.suppressed
-            ],
-            "skipped_rules": report.skipped,
-            "malformed": [
-                {"file": p.file, "line": p.line, "message": p.message} for p in report.problems
-            ],
-            "summary": report.summary,
-            "exit_code": report.exit_code,
-        }
-    )
+    return {
+        "schema": "kvbudget.gate/1",
+        "tool": {"name": "kvbudget", "version": __version__},
+        "invocations": [record(inv) for inv in report.invocations],
+        "findings": [finding.record() for finding in report.findings],
+        "suppressed": [
+            {**item.finding.record(), "kind": item.kind, "reason": item.reason}
+            for item in report.suppressed
+        ],
+        "skipped_rules": report.skipped,
+        "malformed": [
+            {"file": p.file, "line": p.line, "message": p.message} for p in report.problems
+        ],
+        "summary": report.summary,
+        "exit_code": report.exit_code,
+    }
 
 
 def as_text(

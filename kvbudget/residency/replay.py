@@ -32,6 +32,10 @@ class Policy(StrEnum):
     vllm_eager = "vllm_eager"
     vllm_lazy = "vllm_lazy"
 
+    @classmethod
+    def _missing_(cls, value: object) -> Policy:
+        raise InputError(f"unknown policy {value!r}", "one of: " + ", ".join(cls))
+
 
 TREE = frozenset({Policy.write_through, Policy.write_through_selective, Policy.write_back})
 """Policies of a radix tree with copies on both tiers; only these have a storage tier."""
