@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 EXIT_OK = 0
 EXIT_FINDINGS = 1
 EXIT_USAGE = 2
@@ -50,3 +55,15 @@ class MissingFact(KvbudgetError):
     def __init__(self, what: str, facts: tuple[str, ...] = (), hint: str | None = None) -> None:
         super().__init__(what, hint)
         self.facts = facts
+
+
+def near(word: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """The hint for a name that is not known: the nearest one, or `otherwise` ("one of A, B, C")."""
+    from difflib import get_close_matches
+
+    names = list(known)
+    folded = {name.lower(): name for name in reversed(names)}
+    found = get_close_matches(word.lower(), folded, 1, 0.7)
+    if found:
+        return f"did you mean {folded[found[0]]}?"
+    return f"one of {', '.join(names)}" if otherwise is None else otherwise

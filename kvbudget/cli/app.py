@@ -84,7 +84,7 @@ def main() -> None:
         position = sys.argv.index("--debug")
         sys.argv = [*sys.argv[:position], *sys.argv[position + 1 :]]
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="kvbudget", standalone_mode=False)
     except UsageError as error:
         # A group without its command shows its help, which says what to type.
         if type(error).__name__ == "NoArgsIsHelpError":

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from kvbudget.derive.assemble import Derived, derive, need_capacity
 from kvbudget.derive.catalogue import Gpu, find_gpu
-from kvbudget.derive.flags import CommandLine, parse_command
+from kvbudget.derive.flags import CommandLine, parse_command, spellings
 from kvbudget.derive.request import Evidence, Request, parse_stated
-from kvbudget.errors import InputError
+from kvbudget.errors import InputError, near
 from kvbudget.formula.registry import engine_names, load_engine
 from kvbudget.formula.versions import version_key
 from kvbudget.units import parse_size
@@ -82,7 +82,7 @@ def _engines(inputs: Inputs, found: str | None) -> list[str]:
     if wanted == "both":
         return list(known)
     if wanted not in known:
-        raise InputError(f"unknown engine {wanted!r}", f"one of: {', '.join(known)}, both")
+        raise InputError(f"unknown engine {wanted!r}", near(wanted, [*known, "both"]))
     return [wanted]
 
 
@@ -124,7 +124,10 @@ def _unknown_notes(lines: Mapping[str, CommandLine], name: str) -> list[str]:
     words = [w for w in lines[name].unknown if all(w in other.unknown for other in others)]
     if not words:
         return []
-    return [f"not known to move memory, left out: {' '.join(words)}"]
+    note = f"not known to move memory, left out: {' '.join(words)}"
+    flags = [word.partition("=")[0] for word in words if word.startswith("--")]
+    hints = [near(flag, spellings(name), "") for flag in flags]
+    return [" ".join([note, *(f"({hint})" for hint in hints if hint)])]
 
 
 def _model(lines: Mapping[str, CommandLine], assume: Sequence[str]) -> Model | None:

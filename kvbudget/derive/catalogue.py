@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvbudget.budget import Amount
-from kvbudget.errors import InputError
+from kvbudget.errors import InputError, near
 from kvbudget.knowledge.shipped import load_shipped
 from kvbudget.knowledge.where import knowledge_file
 from kvbudget.units import GIB, MIB
@@ -45,9 +45,10 @@ def find_gpu(name: str) -> Gpu:
         found = {r["name"]: r for text, r in spelled.items() if wanted and text.startswith(wanted)}
         if len(found) != 1:
             what = "is ambiguous" if found else "is not in the catalogue"
-            names = ", ".join(found or [r["name"] for r in rows])
+            known = ", ".join(found or [row["name"] for row in rows])
+            hint = f"--gpu-memory SIZE does without; known: {known}"
             raise InputError(
-                f"GPU {name!r} {what}", f"--gpu-memory SIZE does without; known: {names}"
+                f"GPU {name!r} {what}", hint if found else near(name, card_names(), hint)
             )
         row = next(iter(found.values()))
     low, usual, high = (int(value * GIB) for value in row["reported_gib"])

@@ -79,7 +79,8 @@ def load_flags(engine: str) -> dict[str, Flag]:
 
 
 @lru_cache(maxsize=8)
-def _spellings(engine: str) -> dict[str, Flag]:
+def spellings(engine: str) -> dict[str, Flag]:
+    """Every way to write a flag of `engine` on its command line."""
     return {option: flag for flag in load_flags(engine).values() for option in flag.cli}
 
 
@@ -119,7 +120,7 @@ def _fits(when: Mapping[str, Any], machine: Machine) -> bool:
 
 def _lookup(engine: str, option: str) -> tuple[Flag | None, bool]:
     """(flag, negated). Underscores, unique prefixes and --no-FLAG are understood."""
-    table = _spellings(engine)
+    table = spellings(engine)
     if option in table:
         return table[option], False
     if not option.startswith("--"):
@@ -206,7 +207,7 @@ def parse_command(engine: str, tokens: Sequence[str]) -> CommandLine:
 
 def _glued(engine: str, word: str) -> tuple[Flag | None, str, str]:
     """`-tp4`, `-O3`: a short flag with its value attached."""
-    for option, flag in sorted(_spellings(engine).items(), key=lambda kv: -len(kv[0])):
+    for option, flag in sorted(spellings(engine).items(), key=lambda kv: -len(kv[0])):
         if not option.startswith("--") and word.startswith(option) and len(word) > len(option):
             return flag, "=", word[len(option) :].lstrip("=.")
     return None, "", ""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kvbudget.errors import InputError, KnowledgeError
+from kvbudget.errors import InputError, KnowledgeError, near
 from kvbudget.knowledge.shipped import load_shipped
 from kvbudget.knowledge.where import knowledge_file
 
@@ -54,8 +54,9 @@ class Catalogue(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         try:
             return self.causes[name]
         except KeyError:
-            close = [c for c in self.causes if name.rsplit(".", 1)[-1] in c] or list(self.causes)
-            raise InputError(f"no such cause: {name}", "one of " + ", ".join(close)) from None
+            close = [c for c in self.causes if name.rsplit(".", 1)[-1] in c]
+            hint = f"one of {', '.join(close)}" if close else "--explain list names them all"
+            raise InputError(f"no such cause: {name}", near(name, self.causes, hint)) from None
 
     def flag(self, knob: str, engine: str | None) -> str | None:
         """How `engine` spells a knob; without an engine every spelling of the two main ones."""
