@@ -77,14 +77,17 @@ class Derived:
         return not ((pool is not None and pool.value <= 0) or (fits is not None and not fits.value))
 
 
-def derive(request: Request) -> Derived:
-    """The engine's derivation of a request. Raises MissingFact where the pool is undetermined."""
+def derive(request: Request, *, stage: int | None = None) -> Derived:
+    """The engine's derivation of a request: of one pipeline stage, or of the tightest.
+
+    Raises MissingFact where the pool is undetermined.
+    """
     engine = load_engine(request.engine)
     version = request.version or engine.latest
     selectors = engine.selectors(version, request.env)
     programs = engine.programs(version, selectors)
-    stages = _stage_count(request, engine)
-    ranks = [_one_rank(request, engine, version, selectors, programs, s) for s in range(stages)]
+    stages = range(_stage_count(request, engine, version)) if stage is None else (stage,)
+    ranks = [_one_rank(request, engine, version, selectors, programs, s) for s in stages]
     return min(ranks, key=_pool_size)
 
 
@@ -96,8 +99,10 @@ def _pool_size(derived: Derived) -> float:
     return float("inf")
 
 
-def _stage_count(request: Request, engine: Engine) -> int:
+def _stage_count(request: Request, engine: Engine, version: str) -> int:
     name = engine.raw["roles"]["pipeline_parallel_size"]
+    if not in_release(load_flags(engine.name)[name], version):
+        return 1
     found = request.stated.get(name) or request.evidence.get(name)
     value: Any = request.flags.get(name)
     if value is None and found is not None and isinstance(found.value, Amount):
@@ -233,7 +238,7 @@ def _take_model(
 ) -> None:
     from kvbudget.derive.model_terms import take_estimates, take_layers, take_lengths
 
-    take_lengths(facts, request, engine)
+    take_lengths(facts, request, engine, version)
     if request.model is None:
         return
     take_layers(facts, request, engine, version, stage)

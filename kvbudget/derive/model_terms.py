@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kvbudget.budget import Amount, Provenance
+from kvbudget.formula.versions import holds
 from kvbudget.model.eras import Setting
 from kvbudget.model.facts import model_facts
 
@@ -20,7 +21,7 @@ BUSY_BELOW = 0.85
 """A card with less of its total free before the weights is shared, or unified memory."""
 
 
-def take_lengths(facts: Gathered, request: Request, engine: Engine) -> None:
+def take_lengths(facts: Gathered, request: Request, engine: Engine, version: str) -> None:
     """max_model_len: as set, or the model's; -1 (auto) is fitted after a first pass."""
     role = engine.raw["roles"]["max_model_len"]
     model = request.model
@@ -39,17 +40,26 @@ def take_lengths(facts: Gathered, request: Request, engine: Engine) -> None:
     if length is not None:
         facts.number("model_max_len", Amount.exact(max(length, own), "tok"),
                      facts.provenance["max_model_len"])  # fmt: skip
-        _raise_batch(facts, engine, length)
+        traits = {} if model is None else {
+            "multimodal": "yes" if model.is_multimodal else "no",
+            "attention": "mla" if model.is_mla else "full",
+        }  # fmt: skip
+        _raise_batch(facts, engine, version, length, traits)
 
 
-def _raise_batch(facts: Gathered, engine: Engine, length: int) -> None:
+def _raise_batch(
+    facts: Gathered, engine: Engine, version: str, length: int, traits: dict[str, str]
+) -> None:
     """Engine rules that tie the batch limits to the length (index.yaml: batch_rules)."""
     tokens, requests = engine.raw["roles"].get("tokens"), engine.raw["roles"].get("requests")
+    texts = {**facts.texts, **traits}
     for rule in engine.raw.get("batch_rules") or ():
-        if any(facts.texts.get(k) != v for k, v in rule["when"].items()):
+        if any(texts.get(k) != v for k, v in rule["when"].items()):
+            continue
+        if not holds(version, rule["versions"]) or length > rule.get("longest", length):
             continue
         if facts.provenance.get(tokens) and facts.provenance[tokens].kind == "engine_default":
-            raised = max(facts.numbers[tokens].value, length)
+            raised = max(facts.numbers[tokens].value, length, rule.get("least", 0))
             facts.numbers[tokens] = Amount.exact(raised, "tok")
     if tokens in facts.numbers and requests in facts.numbers:
         for name, bound in (

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount
-from kvbudget.model.eras import Setting, choose, constants, generation
+from kvbudget.model import encoder
+from kvbudget.model.eras import Setting, choose, constants, for_model, generation
 from kvbudget.units import GIB
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The peak and its parts in bytes. `bound` says which of the two was larger."""
+    """The peak and its parts in bytes. `bound` says which part was the largest."""
 
     amount: Amount
     sampler: int
@@ -42,40 +43,85 @@ class Peak:
     formula: str
 
 
+Range = tuple[int, int, int]
+"""low, best, high in bytes."""
+
+
 def activation_peak(model: Model, setting: Setting, batch: Batch, *, stage: int = 0) -> Peak:
     """Peak of torch memory above the weights on one rank of `stage`, in bytes.
 
-    max(sampler, forward) + workspace + encoder + residue; profile.md §2.3 with the constants
-    of formulas/activation.yaml. The vocabulary is not divided: logits are gathered.
+    max(sampler, forward, encoder pass) + workspace + kept embeddings + residue; profile.md §2.3
+    with the constants of formulas/activation.yaml. The vocabulary is not divided: logits are
+    gathered. Where only some ranks sample, the band reaches down to what the others need.
     """
-    table = constants(setting.engine)
+    setting = for_model(setting, model)
+    band = constants(setting.engine)["activation_band"]
     era = choose(setting, "sampler") or {}
     residue = choose(setting, "residue_gib") or {"sampler": 0.0, "forward": 0.0}
-    last = stage == setting.pp - 1
     requests = min(batch.requests, batch.tokens)
-    name = batch.sampler or _default_sampler(era, setting)
-    sampling = _sampler(model, era, name, batch, requests) if last else 0
+    if era.get("image_per_request") and encoder.image_tokens(model):
+        requests = min(requests, max(1, batch.tokens // encoder.image_tokens(model)))
     forward = _forward(model, setting, batch.tokens)
     workspace, persistent = _workspace(model, setting, batch.tokens)
     if not persistent and model.is_moe:
         forward = workspace + batch.tokens * model.hidden_size * model.dtype_bytes
         workspace = 0
-    encoder = encoder_bytes(model, batch.tokens) if stage == 0 else 0
-    sampled = sampling + int(residue["sampler"] * GIB)
-    passed = forward + int(residue["forward"] * GIB)
-    best = max(sampled, passed) + workspace + encoder
-    bound = "sampler" if sampled >= passed else "forward"
-    low, high = _band(model, table["activation_band"], best, workspace, bound)
-    if batch.sampler is None and not era.get("known", True) and bound == "sampler":
-        others = [_sampler(model, era, other, batch, requests) for other in era["per_logit"]]
-        low -= max(0, sampling - max(min(others), forward))
-        high += max(0, max(others) - sampling)
-    if "leanest" in era and bound == "sampler":
-        lean = requests * model.vocab_size * int(era["leanest"])
-        low = min(low, best - sampling + max(lean, forward))
-    formula = f"max(sampler {name}, forward) + workspace + encoder, {generation(setting)}"
-    amount = Amount(best, max(0, low), high, "B")
-    return Peak(amount, sampling, forward, workspace, encoder, bound, formula)
+    kept = encoder.kept_bytes(model, batch.tokens) if stage == 0 else 0
+    looked = encoder.pass_bytes(model, batch.tokens, setting.tp) if stage == 0 else 0
+    name, sampled = "none", (0, 0, 0)
+    if stage == setting.pp - 1:
+        name, sampled = _sampler_range(model, setting, era, batch, requests)
+        sampled = _widened(sampled, residue["sampler"], band["share"])
+    parts = {
+        "sampler": _plus(sampled, kept),
+        "forward": _plus(_widened((forward,) * 3, residue["forward"], band["forward_share"]), kept),
+        "encoder": _widened((looked,) * 3, 0, band["encoder_share"]),
+    }
+    low, best, high = (max(part[i] for part in parts.values()) for i in range(3))
+    if setting.pp > 1 or (era.get("one_rank") and setting.tp > 1):
+        low = max(parts["forward"][0], parts["encoder"][0])
+    slack = int(era.get("slack_gib", band["gib"]) * GIB + band["moe_share"] * workspace)
+    below, above = _tower_slack(model, band)
+    amount = Amount(
+        best + workspace, max(0, low + workspace - slack - below),
+        high + workspace + slack + above, "B",
+    )  # fmt: skip
+    bound = max(parts, key=lambda part: parts[part][1])
+    formula = (
+        f"max(sampler {name}, forward, encoder) + workspace + embeddings, {generation(setting)}"
+    )
+    return Peak(amount, sampled[1], forward, workspace, kept, bound, formula)
+
+
+def _widened(part: Range, residue_gib: float, share: float) -> Range:
+    low, best, high = (value + int(residue_gib * GIB) if value else 0 for value in part)
+    return int(low * (1 - share)), best, int(high * (1 + share))
+
+
+def _plus(part: Range, more: int) -> Range:
+    return part[0] + more, part[1] + more, part[2] + more
+
+
+def _tower_slack(model: Model, band: dict[str, float]) -> tuple[int, int]:
+    if not model.is_multimodal:
+        return 0, 0
+    described = isinstance(model.config.get("vision_config"), dict)
+    above = band["tower_high_gib" if described else "unknown_tower_high_gib"]
+    return int(band["tower_low_gib"] * GIB), int(above * GIB)
+
+
+def _sampler_range(
+    model: Model, setting: Setting, era: dict[str, Any], batch: Batch, requests: int
+) -> tuple[str, Range]:
+    """Kernel and bytes; where the release does not say which kernel, low and high span them all."""
+    known = era.get("per_logit", {})
+    stated = batch.sampler
+    name = stated if stated is not None and stated in known else _default_sampler(era, setting)
+    best = _sampler(model, setting, era, name, batch, requests)
+    if stated is not None or era.get("known", True):
+        return name, (best, best, best)
+    sizes = [_sampler(model, setting, era, other, batch, requests) for other in known]
+    return name, (min(sizes), best, max(sizes))
 
 
 def _default_sampler(era: dict[str, Any], setting: Setting) -> str:
@@ -86,10 +132,19 @@ def _default_sampler(era: dict[str, Any], setting: Setting) -> str:
     return str(era.get("default", "torch"))
 
 
-def _sampler(model: Model, era: dict[str, Any], name: str, batch: Batch, requests: int) -> int:
-    """Logits in the model's precision and in float32, what the kernel adds, two hidden states."""
-    each = model.dtype_bytes + LOGITS_BYTES + int(era.get("per_logit", {}).get(name, 0))
+def _sampler(
+    model: Model, setting: Setting, era: dict[str, Any], name: str, batch: Batch, requests: int
+) -> int:
+    """Logits in the model's precision and in float32, what the kernel adds, two hidden states.
+
+    With several ranks the gathered logits exist twice for a moment, beside the rank's own part.
+    """
+    copy = LOGITS_BYTES if era.get("float_copy", True) else 0
+    each = model.dtype_bytes + copy + int(era.get("per_logit", {}).get(name, 0))
     logits = requests * model.vocab_size * each
+    if setting.tp > 1:
+        part = requests * model.vocab_size * model.dtype_bytes
+        logits = max(logits, 2 * part + part // setting.tp)
     rows = (batch.sm_count or 0) * int(era.get("per_sm", {}).get(name, 0)) * model.vocab_size
     hidden = (batch.tokens + 2 * requests) * model.hidden_size * model.dtype_bytes
     return logits + rows + hidden
@@ -127,33 +182,3 @@ def _workspace(model: Model, setting: Setting, tokens: int) -> tuple[int, bool]:
     wide = max(inner, hidden) + max(2 * inner, hidden)
     size = tokens * max(1, model.num_experts_per_tok) * wide * model.dtype_bytes
     return int(size * row["factor"]), bool(row["persistent"])
-
-
-def encoder_bytes(model: Model, tokens: int) -> int:
-    """Encoder outputs and pixel values that stay alive while the sampler is profiled.
-
-    One embedding per token; as many images as fill the batch where the config says how many
-    tokens an image becomes.
-    """
-    if not model.is_multimodal:
-        return 0
-    size = tokens * model.hidden_size
-    vision = model.config.get("vision_config")
-    per_image = model.config.get("mm_tokens_per_image")
-    if isinstance(vision, dict) and per_image and vision.get("image_size"):
-        size += tokens // int(per_image) * 3 * int(vision["image_size"]) ** 2
-    return size * model.dtype_bytes
-
-
-def _band(
-    model: Model, band: dict[str, float], best: int, workspace: int, bound: str
-) -> tuple[int, int]:
-    share = band["share"] if bound == "sampler" else band["forward_share"]
-    slack = int(band["gib"] * GIB + share * (best - workspace) + band["moe_share"] * workspace)
-    low, high = best - slack, best + slack
-    if model.is_multimodal:
-        described = isinstance(model.config.get("vision_config"), dict)
-        low -= int(band["tower_low_gib"] * GIB)
-        name = "tower_high_gib" if described else "unknown_tower_high_gib"
-        high += int(band[name] * GIB)
-    return low, high

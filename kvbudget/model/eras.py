@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvbudget.errors import KnowledgeError
 from kvbudget.formula.versions import holds, version_key
 from kvbudget.knowledge.shipped import load_shipped
 from kvbudget.knowledge.where import knowledge_file
+
+if TYPE_CHECKING:
+    from kvbudget.model.config import Model
 
 NEWEST = "9999"
 """Stands for "the newest release known" where the caller has no version."""
@@ -20,6 +23,7 @@ class Setting:
     """What an era is chosen by. `version` None: the newest. `peer`: as in gpus.yaml, or None.
 
     shared: others hold a good part of the card before the engine starts (or memory is unified).
+    runner: the model runner, where a release has two; None: the release's own for any model.
     """
 
     engine: str
@@ -30,6 +34,7 @@ class Setting:
     peer: str | None = None
     compute_capability: str | None = None
     shared: bool = False
+    runner: str | None = None
 
 
 @lru_cache(maxsize=1)
@@ -61,6 +66,35 @@ def generation(setting: Setting) -> str:
     return ""
 
 
+def runner(setting: Setting, **traits: object) -> str:
+    """The model runner in force: stated, or what the release takes for a model of these traits.
+
+    traits: architecture (text), experts, hybrid, quantised (truth). Without them only a rule
+    that holds for every model applies.
+    """
+    if setting.runner:
+        return setting.runner
+    for row in constants(setting.engine).get("runners", []):
+        asked = [key for key in ("experts", "hybrid", "quantised") if key in row]
+        if any(traits.get(key) != row[key] for key in asked):
+            continue
+        if "architectures" in row and traits.get("architecture") not in row["architectures"]:
+            continue
+        if holds(setting.version or NEWEST, row["versions"]):
+            return str(row["use"])
+    return ""
+
+
+def for_model(setting: Setting, model: Model) -> Setting:
+    """`setting` with the model runner that the release takes for `model`."""
+    kinds = set(model.attention_kinds)
+    found = runner(
+        setting, architecture=model.architecture, experts=model.is_moe,
+        hybrid="linear" in kinds, quantised=model.quantization_config is not None,
+    )  # fmt: skip
+    return replace(setting, runner=found)
+
+
 def choose(setting: Setting, table: str) -> dict[str, Any] | None:
     """The first row of `table` whose conditions all hold, or None."""
     for row in constants(setting.engine).get(table, []):
@@ -73,6 +107,8 @@ def _applies(setting: Setting, row: dict[str, Any]) -> bool:
     if "versions" in row and not holds(setting.version or NEWEST, row["versions"]):
         return False
     if "generation" in row and generation(setting) != row["generation"]:
+        return False
+    if "runner" in row and runner(setting) != row["runner"]:
         return False
     if "ranks" in row:
         ranks = "tensor" if setting.tp > 1 else "stages" if setting.pp > 1 else "one"

@@ -147,7 +147,7 @@ def graph_estimate(
     share = min(row["batch"], 2 * requests) / row["batch"]
     layers = row["per_layer"] * model.num_hidden_layers / setting.pp
     wide = row["per_4096"] * model.hidden_size / 4096
-    best = row["base"] + share * (row["scaled"] + layers + row["moe"] * model.is_moe + wide)
+    best = share * (row["scaled"] + layers + row["moe"] * model.is_moe + wide)
     return Modelled(_around(best, row["band"]), str(row["reason"]))
 
 
@@ -164,9 +164,10 @@ def graphs_actual(model: Model, setting: Setting, *, eager: bool = False) -> Mod
     return Modelled(_around(best, row["band"]), str(row["reason"]))
 
 
-def _around(best: float, band: float) -> Amount:
-    low = max(0.0, best - band)
-    return Amount(int(best * GIB), int(low * GIB), int((best + band) * GIB), "B")
+def _around(best: float, band: list[float]) -> Amount:
+    below, above = band
+    low = max(0.0, best - below)
+    return Amount(int(best * GIB), int(low * GIB), int((best + above) * GIB), "B")
 
 
 def estimate(

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kvbudget.model import encoder
 from kvbudget.model.activation import Batch, activation_peak
-from kvbudget.model.eras import Setting, choose, generation
+from kvbudget.model.eras import Setting, choose, for_model, generation
 from kvbudget.model.estimate import estimate, graph_estimate, rope_cache_bytes, weights_memory
 from kvbudget.units import GIB, MIB
 from tests.unit import model_configs as c
@@ -56,6 +57,59 @@ def test_an_unknown_sampler_widens_the_band() -> None:
     open_ = activation_peak(model, setting("0.9.2"), Batch(8192, 1024, None, 132)).amount
     assert open_.value == known.value
     assert open_.high - open_.low > 4 * (known.high - known.low)
+
+
+@pytest.mark.parametrize(
+    ("config", "version", "taken"),
+    [
+        (c.LLAMA_8B, "0.20.2", "V1"), (c.LLAMA_8B, "0.22.1", "V1"), (c.LLAMA_8B, "0.23.0", "V2"),
+        ({**c.LLAMA_8B, "quantization_config": {"quant_method": "fp8"}}, "0.23.0", "V1"),
+        ({**c.LLAMA_8B, "quantization_config": {"quant_method": "fp8"}}, "0.24.0", "V2"),
+        (c.GEMMA3_27B, "0.24.0", "V1"), (c.GEMMA3_27B, "0.25.1", "V2"),
+        (c.GPT_OSS_20B, "0.25.1", "V1"), (c.GPT_OSS_20B, "0.29.0", "V2"),
+    ],
+)  # fmt: skip
+def test_the_model_runner_follows_release_and_model(config: dict, version: str, taken: str) -> None:
+    assert for_model(setting(version), c.model(config)).runner == taken
+
+
+def test_the_second_runner_samples_on_little() -> None:
+    """256 rows of 128256: 2 bytes a logit from 0.28, 6 before, 14 of the first runner."""
+    model, batch = c.model(c.LLAMA_8B), Batch(256, 256, None, 108)
+    first, copied, lean = (
+        activation_peak(model, setting(version), batch).sampler
+        for version in ("0.22.1", "0.23.0", "0.33.0")
+    )
+    assert copied - lean == 4 * 256 * 128256
+    assert first - copied == 6 * 256 * 128256
+    gathered = activation_peak(model, setting("0.33.0", tp=2), batch).sampler
+    assert gathered - lean == 3 * 256 * 128256
+
+
+def test_only_some_ranks_sample() -> None:
+    """Before V1 one rank of several; with pipeline stages the last: the band spans both kinds."""
+    model = c.model(c.LLAMA_8B)
+    one = activation_peak(model, setting("0.7.3"), Batch(2048, 256)).amount
+    two = activation_peak(model, setting("0.7.3", tp=2), Batch(2048, 256)).amount
+    assert one.value == two.value
+    assert two.low < one.low / 4
+    first = activation_peak(model, setting("0.19.0", pp=2), SERVER, stage=0).amount
+    last = activation_peak(model, setting("0.19.0", pp=2), SERVER, stage=1).amount
+    assert last.low <= first.value < last.value
+
+
+def test_an_encoder_can_need_more_than_sampler_and_forward() -> None:
+    """64 images of 4096 patches: two widths and the MLP twice, in two bytes, and the pixels."""
+    model = c.model(c.GEMMA3_27B)
+    peak = activation_peak(model, setting("0.8.5", tp=8), Batch(16384, 256, "torch", 108))
+    assert peak.bound == "sampler"
+    old = Setting("vllm", "0.8.5", "V0", 8, **H100)
+    peak = activation_peak(model, old, Batch(16384, 256, None, 108))
+    assert peak.bound == "encoder"
+    patches, pixels = 64 * 4096 * (2 * 1152 + 2 * 4304 // 8), 64 * 3 * 896**2
+    assert encoder.pass_bytes(model, 16384, 8) == 2 * (patches + pixels)
+    assert peak.amount.value == 2 * (patches + pixels)
+    assert encoder.pass_bytes(c.model(c.LLAMA_8B), 16384, 8) == 0
 
 
 def test_rotary_tables() -> None:
