@@ -71,7 +71,8 @@ def _fact(hit: Hit, name: str, spec: Yield, source: str) -> Fact | None:
     if spec.resolution:  # an engine that rounds to two decimals and drops zeros prints 30.3
         digit = min(digit, Decimal(str(spec.resolution)))
     scale = Decimal(factor) * Decimal(str(spec.scale))
-    value, half = read * scale, digit * scale / 2
+    value = read * scale
+    half = digit * scale / 2 if source == "log" else Decimal(0)  # a setting is what was typed
     if unit == "B":
         if factor == 1:
             half = Decimal(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.errors import KnowledgeError
@@ -15,6 +16,7 @@ from kvbudget.knowledge.yamlfile import locate
 from kvbudget.logs.figures import facts_of
 from kvbudget.logs.match import Hit, Matcher, records
 from kvbudget.logs.scan import RawLine
+from kvbudget.units import BYTE_FACTORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -32,6 +34,7 @@ SHORT_LITERAL = 4
 _ADVICE = ("is too short to be rare", "which `expect` does not mention")
 
 _CLAUSE = r"(?:[<>]=?|==|!=|~=) ?[\w.+*]+"
+_FIGURE = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 _SPECIFIER = re.compile(rf"\*|{_CLAUSE}(?:, ?{_CLAUSE})*")
 
 
@@ -194,16 +197,39 @@ def _sample(
 
 
 def _compare(facts: list[Fact], expect: dict[str, Any]) -> Iterator[str]:
-    got: dict[str, list[str]] = {}
-    for fact in facts:
-        got.setdefault(fact.name, []).append(fact.printed)
     for name, wanted in expect.items():
-        want = [str(value) for value in (wanted if isinstance(wanted, list) else [wanted])]
-        if not set(want) <= set(got.get(name, [])):
-            yield f"{name} is {got.get(name, 'not there')}, expected {want}"
-    for name in got.keys() - expect.keys():
+        got = [fact for fact in facts if fact.name == name]
+        for want in map(str, wanted if isinstance(wanted, list) else [wanted]):
+            if not any(stands_for(fact, want) for fact in got):
+                yield f"{name} is {[_shown(f) for f in got] or 'not there'}, expected {want!r}"
+    for name in {fact.name for fact in facts} - expect.keys():
         if not FACTS[name].informational:
-            yield f"the sample also gives {name} = {got[name]}, which `expect` does not mention"
+            printed = [fact.printed for fact in facts if fact.name == name]
+            yield f"the sample also gives {name} = {printed}, which `expect` does not mention"
+
+
+def stands_for(fact: Fact, wanted: str) -> bool:
+    """Whether a fact is what a sample expects.
+
+    `12.5`: the figure as printed. `12.50 GiB`: what it means, half a last digit either
+    way (a setting is exact).
+    """
+    figure, _, unit = wanted.rpartition(" ")
+    factor = BYTE_FACTORS.get(unit) if fact.unit == "B" else int(unit == fact.unit)
+    if not factor or not _FIGURE.fullmatch(figure):
+        return fact.printed == wanted
+    number = Decimal(figure.replace(",", ""))
+    exponent = int(number.as_tuple().exponent)
+    exact = unit == "B" or fact.source != "log" or (fact.unit != "B" and exponent >= 0)
+    middle = number * factor
+    half = 0 if exact else Decimal(1).scaleb(exponent) * factor / 2
+    slack = 1 if fact.unit == "B" and not exact else 1e-9 * abs(float(middle))
+    ends = ((fact.low, middle - half), (fact.value, middle), (fact.high, middle + half))
+    return all(abs(float(end) - float(want)) <= slack for end, want in ends if end is not None)
+
+
+def _shown(fact: Fact) -> str:
+    return fact.printed if fact.low is None else f"{fact.printed} = {fact.low} to {fact.high}"
 
 
 def longest_prefix(pattern: str, text: str) -> str:

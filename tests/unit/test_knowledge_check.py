@@ -50,7 +50,7 @@ def test_a_right_file_has_no_problem(tmp_path: Path):
             "11:",
             "as far as it does: 'pool holds 12.50 G",
         ),
-        ('"12.50"}', '"12.51"}', "11:", "expected ['12.51']"),
+        ('"12.50"}', '"12.51"}', "11:", "expected '12.51'"),
         ("pool holds water", "pool holds 1 GiB", "12:", "must not match"),
         ("kv_cache_memory: {group", "kv_memory: {group", "9:", "no fact of kvbudget/facts.py"),
         ("group: n", "group: m", "9:", "no group 'm'"),
