@@ -1,4 +1,4 @@
-"""Writes the pages that are made from data: `python docs/generate.py` (make docs).
+"""Writes the pages that are made from data, and the output that pages show: `make docs`.
 
 `pages()` returns them as text, so that a test can compare without writing.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).resolve().parent
 
@@ -45,29 +46,25 @@ def commands() -> str:
 
     from kvbudget.cli.app import app
 
-    group = get_command(app)
     lines = [
         "# Commands",
         "",
-        "Made from `kvbudget COMMAND --help`. Pages with examples: [commands/](commands/).",
+        "What `kvbudget COMMAND -h` prints. Pages with more: [commands/](commands/).",
         "",
     ]
-    import click
 
-    def walk(name: str, command: click.Command, parent: click.Context | None) -> None:
-        context = click.Context(
-            command, info_name=name.rsplit(" ", 1)[-1], parent=parent, terminal_width=100,
-            max_content_width=100,
-        )  # fmt: skip
+    def walk(command: Any, name: str, parent: Any) -> None:  # noqa: ANN401 - typer's objects
+        context = command.make_context(name, [], parent=parent, resilient_parsing=True)
+        formatter = context.make_formatter()
+        formatter.width = 100
+        command.format_help(context, formatter)
         if parent is not None:
-            lines.extend([f"## {name}", "", "```", command.get_help(context).rstrip(), "```", ""])
-        if isinstance(command, click.Group):
-            for sub in command.list_commands(context):
-                found = command.get_command(context, sub)
-                if found is not None and not found.hidden:
-                    walk(f"{name} {sub}", found, context)
+            page = formatter.getvalue().rstrip()
+            lines.extend([f"## {context.command_path}", "", "```", page, "```", ""])
+        for child in getattr(command, "list_commands", lambda _: [])(context):
+            walk(command.get_command(context, child), child, context)
 
-    walk("kvbudget", group, None)
+    walk(get_command(app), "kvbudget", None)
     return "\n".join(line.rstrip() for line in "\n".join(lines).split("\n"))
 
 
@@ -89,10 +86,17 @@ def pages() -> dict[Path, str]:
 
 
 def main() -> int:
-    for path, text in pages().items():
+    import transcripts
+
+    written = pages()
+    for path in transcripts.pages():
+        text = written.get(path) or path.read_text(encoding="utf-8")
+        written[path] = transcripts.refreshed(text)
+    for path, text in written.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        print(path.relative_to(DOCS.parent))
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(path.relative_to(DOCS.parent))
     return 0
 
 
