@@ -77,11 +77,24 @@ class Draft:
     python_call: bool = False
     lmcache: bool = False
     annotations: dict[str, tuple[str, int]] = field(default_factory=dict)
-    object_lines: tuple[int, int] | None = None
 
     def set_env(self, name: str, value: Text, line: int, file: str | None = None) -> None:
         """The last assignment of a variable counts."""
         self.env[name] = EnvValue(value, line, file)
+
+
+@dataclass
+class Overlay:
+    """Processes of a kustomization: its bases with its patches and images applied."""
+
+    path: str
+    drafts: list[Draft]
+    bases: set[tuple[str, int, str]]
+    """File, line and engine of the same processes without the overlay."""
+    patches: set[str]
+    """Files that were applied and are no processes of their own."""
+    files: set[str]
+    """Files of the overlay itself."""
 
 
 def gpu_ids(text: str) -> list[str] | None:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.gate.knowledge import load
+from kvbudget.gate.source import file_of
 
 if TYPE_CHECKING:
     from kvbudget.gate.invocation import Invocation
@@ -74,7 +75,7 @@ class Bench:
         entry = rule_data()[rule]
         self.findings.append(
             Finding(
-                rule, level or entry["level"], file or inv.file, line or inv.line, message,
+                rule, level or entry["level"], file or file_of(line) or inv.file, int(line or inv.line), message,
                 fix or entry["fix"], inv.key, data, str(value),
             )
         )  # fmt: skip

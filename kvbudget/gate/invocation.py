@@ -40,7 +40,8 @@ class Invocation:
     lmcache: bool = False
     assumed_version: str | None = None
     annotations: dict[str, tuple[str, int]] = field(default_factory=dict)
-    object_lines: tuple[int, int] | None = None
+    stands_alone: bool = False
+    """A config file that is read as a process unless another file refers to it."""
 
     @property
     def key(self) -> str:
@@ -143,7 +144,7 @@ def build(
         python_call=draft.python_call,
         lmcache=draft.lmcache,
         annotations=draft.annotations,
-        object_lines=draft.object_lines,
+        stands_alone=draft.config_base is not None,
     )
     _model(inv, draft)
     _version(inv, draft)
@@ -236,7 +237,7 @@ def _version(inv: Invocation, draft: Draft) -> None:
         inv.image = image
         inv.version_hint = image.hint
         inv.version = engine_release(image)
-        inv.version_line = draft.version_line or draft.image_line
+        inv.version_line = draft.version_line or draft.image.lines[-1]
         if not image.pinned:
             inv.unpinned = f"image {draft.image.s}"
         if inv.version is not None:

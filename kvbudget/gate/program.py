@@ -277,10 +277,10 @@ class Reader:
         out = _apptainer_run(words)
         for word in words[1:]:
             if _WORDS.search(word.s) and re.search(r"\s", word.s.strip()):
-                nested = self.script(word, _inherit(env), depth=depth + 1)
+                nested = self.script(word, inherit(env), depth=depth + 1)
                 image = _job_image(words)
-                for draft in nested if image is not None else []:
-                    if draft.image is None:
+                for draft in nested:
+                    if image is not None and draft.image is None:
                         draft.image, draft.image_line = image, image.line
                 out += nested
         return out
@@ -560,7 +560,9 @@ _PROGRAMS = frozenset(
 )
 
 
-_IMAGE = re.compile(r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+|@sha256:\w+)|\S*(vllm|sglang)\S*[:@/]\S*\Z")
+_IMAGE = re.compile(
+    r"[\w.-]+(:\d+)?(/[\w.-]+)+(:[\w.-]+|@sha256:\w+)|\S*(vllm|sglang)\S*[:@/]\S*\Z"
+)
 
 
 def _options_follow(words: list[Text]) -> bool:
@@ -717,7 +719,8 @@ def _base(text: str) -> str:
     return text.rsplit("/", 1)[-1]
 
 
-def _inherit(env: dict[str, Text]) -> Scope:
+def inherit(env: dict[str, Text]) -> Scope:
+    """A scope in which these variables are exported."""
     scope = Scope()
     for name, value in env.items():
         scope.set(name, [value], exported=True)

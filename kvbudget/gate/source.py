@@ -12,6 +12,23 @@ HOLE = "\ue000"
 """Stands in a text for a part that has no static value."""
 
 
+class Line(int):
+    """A line number of another file than the one that is read; arithmetic forgets the file."""
+
+    file: str
+
+    def __new__(cls, number: int, file: str) -> Line:
+        """The line `number` of `file`."""
+        made = super().__new__(cls, number)
+        made.file = file
+        return made
+
+
+def file_of(line: int) -> str | None:
+    """The other file a line stands in, None for the file that is read."""
+    return line.file if isinstance(line, Line) else None
+
+
 class Text:
     """A string whose characters know the line they stand on (1-based)."""
 
@@ -92,6 +109,11 @@ class Text:
         if not parts:
             return self
         return Text.join([*parts, self.cut(last)])
+
+    def standing_in(self, file: str) -> Text:
+        """The same text with lines that know their file."""
+        known = {line: Line(line, file) for line in set(self.lines)}
+        return Text(self.s, [known[line] for line in self.lines])
 
     def split_lines(self) -> list[Text]:
         """One Text per line, without the line break."""

@@ -22,7 +22,7 @@ _EXTENSIONS = {
 }  # fmt: skip
 _NAMES = re.compile(
     r"(Dockerfile|Containerfile)|.*\.(dockerfile|Dockerfile|containerfile)\Z"
-    r"|(GNU)?[Mm]akefile\Z|\.?[Jj]ustfile\Z|serving\.properties\Z|.*\.nomad|\.env"
+    r"|Kustomization\Z|(GNU)?[Mm]akefile\Z|\.?[Jj]ustfile\Z|serving\.properties\Z|.*\.nomad|\.env"
 )
 _ENGINE = re.compile(
     rb"vllm|sglang|gpu[-_]memory[-_]utilization|mem[-_]fraction[-_]static|gpuMemoryUtilization",
@@ -74,7 +74,12 @@ class Tree:
                 ) from exc
             return None, f"{found.path}: {exc.strerror}"
         found.says_engine = _ENGINE.search(data) is not None
-        relevant = found.named or found.says_engine or _settings().search(data) is not None
+        relevant = (
+            found.named
+            or found.says_engine
+            or found.absolute.stem.lower() == "kustomization"  # it only points at others
+            or _settings().search(data) is not None
+        )
         if not relevant and not _MARK.search(data):
             return None, None
         if b"\0" in data[:4096]:

@@ -13,7 +13,7 @@ from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import binary_size
 
 if TYPE_CHECKING:
-    from kvbudget.gate.find import Context
+    from kvbudget.gate.context import Context
 
 _USE = re.compile(r"\{\{\s*(.*?)\s*\}\}", re.S)
 _DEFAULT = re.compile(
@@ -38,7 +38,7 @@ def is_ansible(elements: list[Node]) -> bool:
 
 def read(context: Context, doc: Node) -> None:
     """All tasks of a playbook or a role's task file."""
-    variables = _defaults(context)
+    variables = role_defaults(context)
     for item in doc.elements():
         local = dict(variables)
         for name, _, value in item.get("vars").pairs():
@@ -62,12 +62,14 @@ def _tasks(context: Context, item: Node, variables: dict[str, str]) -> None:
             _shell(context, value, item, variables)
 
 
-def _defaults(context: Context) -> dict[str, str]:
+def role_defaults(context: Context) -> dict[str, str]:
+    """Literal defaults and vars of the role a task file or template belongs to."""
     parts = PurePosixPath(context.path).parts
     out: dict[str, str] = {}
     places = []
-    if "tasks" in parts or "handlers" in parts:
-        at = max(i for i, part in enumerate(parts) if part in ("tasks", "handlers"))
+    inside = [i for i, part in enumerate(parts) if part in ("tasks", "handlers", "templates")]
+    if inside:
+        at = inside[-1]
         role = "/".join(parts[:at])
         places = [
             f"{role}/{kind}/main.{ext}" for kind in ("defaults", "vars") for ext in ("yml", "yaml")
@@ -108,9 +110,9 @@ def expression(expr: str, variables: dict[str, str], depth: int = 0) -> str:
 _JINJA = re.compile(r"(?<!\$)\{\{-?\s*(.*?)\s*-?\}\}", re.S)
 
 
-def without_jinja(text: Text) -> Text:
-    """A Jinja template whose expressions have their literal default, or no value."""
-    return text.sub(_JINJA, lambda m: expression(m.group(1), {}))
+def without_jinja(text: Text, variables: dict[str, str] | None = None) -> Text:
+    """A Jinja template whose expressions have their variable or default, or no value."""
+    return text.sub(_JINJA, lambda m: expression(m.group(1), variables or {}))
 
 
 def _resolve(text: str, variables: dict[str, str], depth: int) -> str:

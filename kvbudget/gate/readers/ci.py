@@ -14,7 +14,7 @@ from kvbudget.gate.shell_lex import UnclosedQuote
 from kvbudget.gate.source import HOLE, Text
 
 if TYPE_CHECKING:
-    from kvbudget.gate.find import Context
+    from kvbudget.gate.context import Context
     from kvbudget.gate.nodes import Node
 
 _EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}", re.S)

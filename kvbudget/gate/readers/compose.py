@@ -14,7 +14,7 @@ from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import binary_size
 
 if TYPE_CHECKING:
-    from kvbudget.gate.find import Context
+    from kvbudget.gate.context import Context
 
 MAX_EXTENDS = 6
 _VARIABLE = re.compile(r"\$\$|\$\{([^{}]*(?:\{[^{}]*\}[^{}]*)*)\}|\$([A-Za-z_]\w*)")

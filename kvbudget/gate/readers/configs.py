@@ -15,7 +15,7 @@ from kvbudget.gate.shell import Scope
 from kvbudget.gate.source import HOLE, Text
 
 if TYPE_CHECKING:
-    from kvbudget.gate.find import Context
+    from kvbudget.gate.context import Context
     from kvbudget.gate.nodes import Node
 
 

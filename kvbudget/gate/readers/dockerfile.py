@@ -14,8 +14,8 @@ from kvbudget.gate.shell_lex import UnclosedQuote
 from kvbudget.gate.source import HOLE, Text
 
 if TYPE_CHECKING:
+    from kvbudget.gate.context import Context
     from kvbudget.gate.draft import Draft
-    from kvbudget.gate.find import Context
 
 _INSTRUCTION = re.compile(r"\s*([A-Za-z]+)\s+")
 _VARIABLE = re.compile(r"\\\$|\$\{([^{}]*)\}|\$([A-Za-z_]\w*)")

@@ -8,7 +8,7 @@ from kvbudget.gate.nodes import EMPTY, Node
 from kvbudget.gate.readers.pods import Env, finish_env, word_list
 
 if TYPE_CHECKING:
-    from kvbudget.gate.find import Context
+    from kvbudget.gate.context import Context
 
 _MIB = 1 << 20
 

@@ -14,7 +14,7 @@ from kvbudget.gate.shell_lex import UnclosedQuote
 from kvbudget.gate.source import Text
 
 if TYPE_CHECKING:
-    from kvbudget.gate.find import Context
+    from kvbudget.gate.context import Context
 
 _MIB = 1 << 20
 _ENGINE = re.compile(r"vllm|sglang")

@@ -10,13 +10,13 @@ from kvbudget.gate.draft import Draft, Given
 from kvbudget.gate.hardware import card, machine
 from kvbudget.gate.nodes import EMPTY, Malformed, Node, documents
 from kvbudget.gate.readers import pods
-from kvbudget.gate.readers.pods import Env, read_env
+from kvbudget.gate.readers.pods import read_env
 from kvbudget.gate.shell_lex import UnclosedQuote
-from kvbudget.gate.source import Text
 from kvbudget.gate.units import quantity
 
 if TYPE_CHECKING:
-    from kvbudget.gate.find import Context
+    from kvbudget.gate.context import Context
+    from kvbudget.gate.source import Text
 
 
 def read_object(context: Context, obj: Node, objects: list[Node]) -> None:
@@ -76,11 +76,11 @@ def _mounted_scripts(context: Context, pod: Node, objects: list[Node]) -> list[D
             for key, _, value in config.get("data").pairs():
                 if not value.is_scalar or not _names(said, key) or "\n" not in value.s:
                     continue
-                from kvbudget.gate.program import _inherit
+                from kvbudget.gate.program import inherit
 
                 reader = context.reader()
                 try:
-                    drafts = reader.script(value.text, _inherit(env.values))
+                    drafts = reader.script(value.text, inherit(env.values))
                 except UnclosedQuote:
                     continue
                 context.absorb(reader)
@@ -355,51 +355,6 @@ def _chart(context: Context, obj: Node, objects: list[Node]) -> None:
                 values.read(context, doc)
 
 
-def _kustomization(context: Context, obj: Node, objects: list[Node]) -> None:
-    """Inline patches: a strategic merge, or JSON 6902 operations on args."""
-    del objects
-    entries = [*obj.get("patches").elements(), *obj.get("patchesJson6902").elements()]
-    texts = [entry.get("patch").text for entry in entries]
-    texts += [
-        entry.text for entry in obj.get("patchesStrategicMerge").elements() if "\n" in entry.s
-    ]
-    for text in texts:
-        if not text.s.strip():
-            continue
-        try:
-            docs = documents(text)
-        except Malformed:
-            continue
-        for doc in docs:
-            if doc.is_list:
-                read_operations(context, doc)
-            elif doc.is_map:
-                _workload(context, doc, [])
-
-
-def read_operations(context: Context, doc: Node) -> bool:
-    """JSON 6902 operations: the words they put into args or command."""
-    words: list[Text] = []
-    line = 0
-    for op in doc.elements():
-        path = op.get("path").s
-        if "/args" not in path and "/command" not in path:
-            continue
-        value = op.get("value")
-        line = line or op.key_line("value")
-        if value.is_list:
-            words += pods.word_list(value, Env())
-        elif value.s:
-            words.append(value.text)
-    engine = pods.known_engine(Text("", []), words)
-    if engine is None:
-        return False
-    draft = Draft(engine, words[0].line or line, words=words)
-    draft.host.container = draft.host.shm_provided = True
-    context.drafts.append(draft)
-    return True
-
-
 _KINDS = {
     "ConfigMap": _config_map,
     "Model": _kubeai,
@@ -414,6 +369,4 @@ _KINDS = {
     "HelmChart": _chart,
     "HelmChartConfig": _chart,
     "RayService": _ray_service,
-    "Kustomization": _kustomization,
-    "Component": _kustomization,
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvbudget.gate.nodes import EMPTY, Malformed, Node, documents, json_document
 
 if TYPE_CHECKING:
-    from kvbudget.gate.find import Context
+    from kvbudget.gate.context import Context
 
 _TEMPLATE = re.compile(r"\{\{|\{%")
 
@@ -55,7 +55,11 @@ def read_documents(
     """Documents of one file, joined where they refer to each other."""
     objects = [doc for doc in docs if _is_object(doc)]
     for doc in docs:
-        if _is_object(doc):
+        if _is_kustomization(context, doc):
+            from kvbudget.gate.readers import kustomize
+
+            kustomize.read(context, doc)
+        elif _is_object(doc):
             from kvbudget.gate.readers import kubernetes
 
             kubernetes.read_object(context, doc, objects)
@@ -71,6 +75,11 @@ def _is_object(doc: Node) -> bool:
         and doc.get("kind").is_scalar
         and (bool(doc.get("apiVersion").s) or doc.get("kind").s in ("Kustomization", "List"))
     )
+
+
+def _is_kustomization(context: Context, doc: Node) -> bool:
+    named = context.name in ("kustomization.yaml", "kustomization.yml", "Kustomization")
+    return doc.is_map and named and doc.get("kind").s in ("", "Kustomization", "Component")
 
 
 def _map(context: Context, doc: Node, *, embedded: bool, json: bool) -> None:
@@ -92,10 +101,6 @@ def _map(context: Context, doc: Node, *, embedded: bool, json: bool) -> None:
         configs.read_skypilot(context, doc)
     elif doc.has("sglang_config") or doc.has("vllm_config") or configs.is_srt(doc):
         configs.read_srt(context, doc)
-    elif context.name in ("kustomization.yaml", "kustomization.yml", "Kustomization"):
-        from kvbudget.gate.readers import kubernetes
-
-        kubernetes._kustomization(context, doc, [])
     elif configs.is_triton(context, json=json):
         configs.read_triton(context, doc)
     elif configs.read_engine_config(context, doc) or (
@@ -109,7 +114,7 @@ def _map(context: Context, doc: Node, *, embedded: bool, json: bool) -> None:
 
 
 def _list(context: Context, doc: Node) -> None:
-    from kvbudget.gate.readers import ansible, configs, kubernetes
+    from kvbudget.gate.readers import ansible, configs, kubernetes, kustomize
 
     elements = [item for item in doc.elements() if item.is_map]
     if not elements:
@@ -117,7 +122,7 @@ def _list(context: Context, doc: Node) -> None:
     if any(item.has("backend_parameters") or item.has("backend_version") for item in elements):
         configs.read_gpustack(context, doc)
     elif all(item.has("op") and item.has("path") for item in elements):
-        kubernetes.read_operations(context, doc)
+        kustomize.read_operations(context, doc)
     elif ansible.is_ansible(elements):
         ansible.read(context, doc)
     else:

@@ -12,7 +12,7 @@ from kvbudget.gate.shell_lex import UnclosedQuote
 from kvbudget.gate.source import Text
 
 if TYPE_CHECKING:
-    from kvbudget.gate.find import Context
+    from kvbudget.gate.context import Context
 
 _MAGIC = re.compile(r"\s*[%!?]|.*\?\s*\Z")
 _CELL = re.compile(r"%%(bash|sh|script\s+\S*(?:ba)?sh|writefile|capture|time\b|timeit)[^\n]*\n?")

@@ -14,7 +14,7 @@ from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import quantity
 
 if TYPE_CHECKING:
-    from kvbudget.gate.find import Context
+    from kvbudget.gate.context import Context
 
 _VAR = re.compile(r"\$\$|\$\(([A-Za-z_][\w.-]*)\)")
 _GPU_KEYS = ("nvidia.com/gpu", "amd.com/gpu", "gpu", "nvidia.com/gpu.shared")
@@ -203,6 +203,8 @@ def container_drafts(
             draft.line = container.key_line("args") or draft.line
         finish_env(draft, env)
         host_of(draft.host, container, pod, siblings)
+        if not image.s:  # a patch: volumes and limits stand in its base
+            draft.host.shm_provided = True
     return drafts
 
 

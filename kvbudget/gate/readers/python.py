@@ -13,7 +13,7 @@ from kvbudget.gate.program import find_engine, share
 from kvbudget.gate.source import HOLE, Text, align
 
 if TYPE_CHECKING:
-    from kvbudget.gate.find import Context
+    from kvbudget.gate.context import Context
 
 _CALLS = {
     "LLM": "vllm", "EngineArgs": "vllm", "AsyncEngineArgs": "vllm", "LLMConfig": "vllm",
@@ -559,10 +559,10 @@ class _Visitor:
                 if isinstance(first, (ast.Constant, ast.JoinedStr))
                 else Text.on(value, self.line(first))
             )
-            from kvbudget.gate.program import _inherit
+            from kvbudget.gate.program import inherit
 
             reader = self.context.reader()
-            self.drafts.extend(reader.script(text, _inherit({**self.env, **env}), depth=1))
+            self.drafts.extend(reader.script(text, inherit({**self.env, **env}), depth=1))
             self.context.pins.extend(reader.pins)
 
     def _span(self, node: ast.AST) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from kvbudget.gate.nodes import Malformed, Node
 from kvbudget.gate.readers.pods import read_env
 
 if TYPE_CHECKING:
-    from kvbudget.gate.find import Context
+    from kvbudget.gate.context import Context
 
 
 def is_ray(doc: Node) -> bool:

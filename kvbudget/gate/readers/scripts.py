@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kvbudget.gate.find import Context
 from kvbudget.gate.hardware import card
 from kvbudget.gate.program import share
 from kvbudget.gate.shell import Scope
@@ -13,6 +12,7 @@ from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import binary_size
 
 if TYPE_CHECKING:
+    from kvbudget.gate.context import Context
     from kvbudget.gate.draft import Draft
 
 _SBATCH = re.compile(r"#SBATCH\s+(.*)")
@@ -61,8 +61,7 @@ def read_markdown(context: Context) -> None:
                 block = [Text.on("#", row.line)]
         elif fence:
             body = Text.join([row for row in block or [] if row.s != "#"], "\n")
-            inner = Context(context.path, body, context.tree, depth=context.depth + 1)
-            reader = inner.reader()
+            reader = context.reader()
             context.drafts.extend(reader.script(body, None, depth=1))
             block = None
         elif block is not None:

@@ -10,7 +10,7 @@ from kvbudget.gate.nodes import Malformed, documents
 from kvbudget.gate.source import HOLE, Text
 
 if TYPE_CHECKING:
-    from kvbudget.gate.find import Context
+    from kvbudget.gate.context import Context
 
 _ACTION = re.compile(
     r"\{\{-?\s*(/\*.*?\*/|(?:\"(?:[^\"\\]|\\.)*\"|`[^`]*`|[^\"`}]|\}(?!\}))*?)\s*-?\}\}|\{%-?.*?-?%\}",

@@ -11,8 +11,8 @@ from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import binary_size
 
 if TYPE_CHECKING:
+    from kvbudget.gate.context import Context
     from kvbudget.gate.draft import Draft
-    from kvbudget.gate.find import Context
 
 _VARIABLE = re.compile(r"\$\$|\$\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)")
 _SPECIFIER = re.compile(r"%[a-zA-Z%]")

@@ -14,7 +14,7 @@ from kvbudget.gate.source import Text
 from kvbudget.gate.units import quantity
 
 if TYPE_CHECKING:
-    from kvbudget.gate.find import Context
+    from kvbudget.gate.context import Context
 
 
 def off(node: Node) -> bool:
