@@ -123,8 +123,13 @@ def _between(steps: Sequence[StepSpec], start: str, goal: str) -> list[StepSpec]
         if reads & touched:
             touched |= {step.name, *step.columns}
             down.append(step)
-    wanted, up = {goal}, []
-    for step in reversed(down):
+    return leading_to(down, {goal})
+
+
+def leading_to(steps: Sequence[StepSpec], goals: set[str]) -> list[StepSpec]:
+    """The steps among `steps` that the goals are computed from, the goals included, in order."""
+    wanted, up = set(goals), []
+    for step in reversed(steps):
         if wanted & {step.name, *step.columns}:
             wanted |= _names_of(step)
             up.append(step)

@@ -136,17 +136,19 @@ def largest_that_fits(call: Call) -> Interval:
     limit, most = call.number("limit"), call.number("most")
     variable, goal = call.name("variable"), call.name("need")
 
+    def stays(value: int, bound: float, pick: str) -> bool:
+        need = call.again(variable, value, goal)
+        if need is None:
+            raise Unavailable(f"{goal} cannot be computed for {variable}={value}")
+        return bool(getattr(need, pick) <= bound)
+
     def search(bound: float, pick: str) -> int:
         low, high = 0, int(most.best)
-        while low < high:
-            middle = (low + high + 1) // 2
-            need = call.again(variable, middle, goal)
-            if need is None:
-                raise Unavailable(f"{goal} cannot be computed for {variable}={middle}")
-            if getattr(need, pick) <= bound:
-                low = middle
-            else:
-                high = middle - 1
+        if high > 0 and stays(high, bound, pick):
+            return high
+        while low < high - 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if stays(middle, bound, pick) else (low, middle)
         return low
 
     best = search(limit.best, "best")

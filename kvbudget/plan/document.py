@@ -9,7 +9,7 @@ from kvbudget.derive.document import document, step_object
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kvbudget.plan.solve import Asked, Option
+    from kvbudget.plan.search import Asked, Option
 
 
 def plan_document(asked: Asked, options: Sequence[Option]) -> dict[str, Any]:

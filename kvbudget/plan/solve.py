@@ -1,269 +1,225 @@
-"""Searches over derivations: the smallest utilisation, the longest context, the most requests."""
+"""Which levers a plan tries, which answers it keeps, and in which order it gives them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from kvbudget.budget import Amount
-from kvbudget.derive.assemble import Derived, derive
-from kvbudget.errors import InputError, MissingFact
-from kvbudget.formula.registry import load_engine
-from kvbudget.units import MIB
+from kvbudget.errors import InputError
+from kvbudget.plan.gains import gains
+from kvbudget.plan.names import names_of
+from kvbudget.plan.search import (
+    HIGHEST,
+    Asked,
+    Option,
+    Search,
+    largest_safe,
+    longest_context,
+    requests_served,
+    seats,
+    smallest_share,
+)  # fmt: skip
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
 
     from kvbudget.derive.flags import FlagValue
     from kvbudget.derive.request import Request
+    from kvbudget.plan.names import Names
 
-Verdict = Literal["fits", "tight", "no"]
-
-CENT = 100
-"""Utilisations are searched on hundredths."""
-HIGHEST = 99
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is wanted; None: the unknown to solve for. gpus: cards of one node to use at most."""
-
-    context: int | None = None
-    concurrency: int | None = None
-    gpus: int = 1
-
-
-@dataclass(frozen=True)
-class Option:
-    """One answer. `flags` are those to set; `buys` says what they are for."""
-
-    flags: Mapping[str, FlagValue]
-    derived: Derived
-    verdict: Verdict
-    concurrency: int
-    buys: tuple[str, ...] = field(default_factory=tuple)
-
-
-@dataclass(frozen=True)
-class Names:
-    """How the engine spells the knobs of a plan (index.yaml: plan)."""
-
-    fraction: str
-    context: str
-    requests: str
-    kv_dtype: str
-    tensor: str
-    cushion_terms: tuple[str, ...]
-    cushion_bytes: int
-    cushion_share: float
-    cushion_default: bool
-
-
-def names_of(engine: str) -> Names:
-    """The knobs of `engine`. Raises InputError for an engine without a plan section."""
-    index = load_engine(engine)
-    raw: dict[str, Any] | None = index.raw.get("plan")
-    if raw is None:
-        raise InputError(f"plan does not know the knobs of {engine}")
-    roles = index.raw["roles"]
-    return Names(
-        raw["fraction"], raw["context"], raw["requests"], roles["kv_cache_dtype"],
-        roles["tensor_parallel_size"], tuple(raw.get("cushion_terms") or ()),
-        int(raw.get("cushion_mib", 0)) * MIB, float(raw.get("cushion_share", 0.0)),
-        bool(raw.get("cushion_default")),
-    )  # fmt: skip
+Flags = dict[str, "FlagValue"]
+ORDER = {"fits": 0, "tight": 1, "no": 2}
+WORTH = 0.005
+"""A smaller batch is worth naming where it frees more than this share of the card."""
+NEAREST = 3
+MOST_CARDS = 1024
 
 
 def solve(request: Request, asked: Asked) -> list[Option]:
-    """Answers, the best first. Raises MissingFact where no budget can be derived."""
-    names = names_of(request.engine)
-    found: list[Option] = []
-    for flags, buys in _variants(request, asked, names):
-        base = replace(request, flags={**request.flags, **flags})
-        found += _answers(base, asked, names, flags, buys)
-    order = {"fits": 0, "tight": 1, "no": 2}
-    served = [option for option in found if option.verdict != "no"]
-    pool = served or _nearest(found)
-    return sorted(
-        pool,
-        key=lambda o: (
-            order[o.verdict], int(o.flags.get(names.tensor) or 1),
-            bool(o.flags.get(names.kv_dtype)), len(o.flags),
-        ),
-    )  # fmt: skip
+    """Answers, the best first: few cards, no loss of precision, no slower prefill, few flags.
 
-
-def _nearest(options: list[Option]) -> list[Option]:
-    return sorted(options, key=lambda o: -o.concurrency)[:3]
-
-
-def _variants(
-    request: Request, asked: Asked, names: Names
-) -> Iterator[tuple[dict[str, FlagValue], tuple[str, ...]]]:
-    """Sets of flags to try: tensor parallelism, the KV format, a smaller batch."""
-    set_tp = request.flags.get(names.tensor)
-    ways = [1]
-    while ways[-1] * 2 <= asked.gpus:
-        ways.append(ways[-1] * 2)
-    for tp in ways if set_tp is None else [None]:
-        flags: dict[str, FlagValue] = {} if tp in (None, 1) else {names.tensor: tp}
-        buys: tuple[str, ...] = () if not flags else (f"weights and KV heads over {tp} cards",)
-        yield flags, buys
-        if asked.concurrency is not None and names.requests not in request.flags:
-            yield (
-                {**flags, names.requests: asked.concurrency},
-                (*buys, "no memory for requests that will not come"),
-            )
-        if names.kv_dtype not in request.flags:
-            yield {**flags, names.kv_dtype: "fp8"}, (*buys, "half the bytes per token")
-
-
-def _answers(
-    request: Request, asked: Asked, names: Names, flags: Mapping[str, FlagValue],
-    buys: tuple[str, ...],
-) -> Iterator[Option]:  # fmt: skip
-    fixed = names.fraction in request.flags
-    if asked.context is not None:
-        request = _with(request, names.context, asked.context)
-        flags = {**flags, names.context: asked.context}
-    if asked.context is not None and asked.concurrency is not None:
-        yield from _smallest(request, asked.concurrency, names, flags, buys, fixed=fixed)
-    elif asked.concurrency is not None:
-        yield _longest(request, asked.concurrency, names, flags, buys)
-    else:
-        yield _option(derive(request), 1, names, flags, buys)
-        if not fixed:
-            top = largest_safe(request, names)
-            if top is not None:
-                share = top / CENT
-                best = derive(_with(request, names.fraction, share))
-                yield _option(best, 1, names, {**flags, names.fraction: share},
-                              (*buys, "the largest share that keeps the cushion"))  # fmt: skip
-
-
-def _with(request: Request, name: str, value: FlagValue) -> Request:
-    return replace(request, flags={**request.flags, name: value})
-
-
-def _smallest(
-    request: Request, wanted: int, names: Names, flags: Mapping[str, FlagValue],
-    buys: tuple[str, ...], *, fixed: bool,
-) -> Iterator[Option]:  # fmt: skip
-    """The smallest share that serves `wanted` requests: surely, and at the best estimate."""
-    if fixed:
-        yield _option(derive(request), wanted, names, flags, buys)
-        return
-    seen: set[int] = set()
-    for edge in ("low", "value"):
-        share = first_true(1, HIGHEST, partial(_serves, request, names, wanted, edge))
-        if share is None:
-            share = HIGHEST
-        if share not in seen:
-            seen.add(share)
-            done = derive(_with(request, names.fraction, share / CENT))
-            yield _option(done, wanted, names, {**flags, names.fraction: share / CENT}, buys)
-
-
-def _serves(request: Request, names: Names, wanted: int, edge: str, cents: int) -> bool:
-    try:
-        derived = derive(_with(request, names.fraction, cents / CENT))
-    except MissingFact as error:
-        raise MissingFact(f"plan cannot derive a budget: {error.what}", error.facts,
-                          error.hint) from error  # fmt: skip
-    return _edge(derived, "max_concurrency", edge) >= wanted and _fits(derived, edge)
-
-
-def _edge(derived: Derived, name: str, edge: str) -> float:
-    amount = derived.amount(name)
-    return 0.0 if amount is None else float(getattr(amount, edge))
-
-
-def _fits(derived: Derived, edge: str) -> bool:
-    amount = derived.amount("fits")
-    return derived.fits if amount is None else bool(getattr(amount, edge))
-
-
-def first_true(low: int, high: int, test: Callable[[int], bool]) -> int | None:
-    """The smallest whole number in [low, high] for which a monotone test holds, or None."""
-    if not test(high):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        if test(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def largest_safe(request: Request, names: Names) -> int | None:
-    """The largest share in hundredths whose margin keeps the cushion, or None."""
-
-    def unsafe(cents: int) -> bool:
-        return not keeps_cushion(derive(_with(request, names.fraction, cents / CENT)), names)
-
-    first = first_true(1, CENT, unsafe)
-    top = HIGHEST if first is None else first - 1
-    return top if top >= 1 else None
-
-
-def keeps_cushion(derived: Derived, names: Names) -> bool:
-    """True where the margin surely holds what no profile measures (index.yaml: cushion)."""
-    margin = derived.amount("margin_memory")
-    if margin is None:
-        return True
-    return margin.low >= cushion(derived, names)
-
-
-def cushion(derived: Derived, names: Names) -> float:
-    """Bytes to keep outside the budget, by the engine's plan section.
-
-    A stated amount or share of the card, plus the terms the engine leaves outside; or, where the
-    engine derives its own default share from a reserve, the reserve of that default.
+    Raises MissingFact where no budget can be derived.
     """
-    if names.cushion_default:
-        flags = {k: v for k, v in derived.request.flags.items() if k != names.fraction}
-        own = derive(replace(derived.request, flags=flags)).amount("margin_memory")
-        return 0.0 if own is None else float(own.low)
-    total = derived.amount("total_memory")
-    need = max(float(names.cushion_bytes), names.cushion_share * (total.value if total else 0))
-    for name in names.cushion_terms:
-        amount = derived.amount(name)
-        need += 0 if amount is None else max(0, amount.value)
-    return need
+    names = names_of(request.engine, request.version)
+    found: list[Option] = []
+    fewest_found = False
+    for cards in _ranks(request, asked, names):
+        plain = list(_answers(Search.of(request, asked, cards)))
+        found += plain
+        if fewest_found:
+            continue
+        for levers in _levers(request, asked, names, cards, plain):
+            found += _answers(Search.of(request, asked, levers))
+        fewest_found = any(option.verdict == "fits" for option in found)
+    served = [option for option in found if option.verdict != "no"]
+    kept = _undominated(served, names) if served else _nearest(found, asked, names)
+    ordered = sorted(kept, key=lambda option: _rank(option, asked, names))
+    return [replace(option, buys=tuple(gains(option, names))) for option in ordered]
 
 
-def _longest(
-    request: Request, wanted: int, names: Names, flags: Mapping[str, FlagValue],
-    buys: tuple[str, ...],
-) -> Option:  # fmt: skip
-    """The longest context at which `wanted` requests still fit."""
-    most = derive(request).amount("model_max_len") or derive(request).amount("max_model_len")
-    if most is None:
-        raise MissingFact("the model's longest context is not known", ("max_model_len",),
-                          "give a MODEL, or --context")  # fmt: skip
-
-    def too_long(length: int) -> bool:
-        derived = derive(_with(request, names.context, length))
-        return not (_edge(derived, "max_concurrency", "value") >= wanted and derived.fits)
-
-    first = first_true(1, int(most.value), too_long)
-    length = int(most.value) if first is None else max(1, first - 1)
-    done = derive(_with(request, names.context, length))
-    return _option(done, wanted, names, {**flags, names.context: length}, buys)
+def _rank(option: Option, asked: Asked, names: Names) -> tuple[float, ...]:
+    """The smaller share first where the share is the question, else the one that reaches more."""
+    found = option.derived.amount(names.fraction)
+    share = float(found.value) if found is not None else 0.0
+    return (
+        ORDER[option.verdict],
+        int(option.flags.get(names.tensor) or 1),
+        names.kv_dtype in option.levers,
+        names.batch in option.levers,
+        len(option.levers),
+        share if asked.context is not None and asked.concurrency is not None else -share,
+    )
 
 
-def _option(
-    derived: Derived, wanted: int, names: Names, flags: Mapping[str, FlagValue],
-    buys: tuple[str, ...],
-) -> Option:  # fmt: skip
-    best = _edge(derived, "max_concurrency", "value")
-    sure = _edge(derived, "max_concurrency", "low")
-    check = derived.amount("startup_check") or Amount.exact(1, "n")
-    verdict: Verdict = "no"
-    if best >= wanted and derived.fits and check.value:
-        verdict = "tight"
-        if sure >= wanted and _fits(derived, "low") and check.low and keeps_cushion(derived, names):
-            verdict = "fits"
-    return Option(dict(flags), derived, verdict, int(best), buys)
+def _nearest(options: list[Option], asked: Asked, names: Names) -> list[Option]:
+    return sorted(options, key=lambda o: (-o.concurrency, *_rank(o, asked, names)))[:NEAREST]
+
+
+def _undominated(options: list[Option], names: Names) -> list[Option]:
+    """Without answers that set more flags than another and reach no more."""
+    return [o for o in options if not any(_beats(p, o, names) for p in options if p is not o)]
+
+
+def _beats(one: Option, other: Option, names: Names) -> bool:
+    if not one.levers < other.levers or ORDER[one.verdict] > ORDER[other.verdict]:
+        return False
+    if one.flags.get(names.tensor) != other.flags.get(names.tensor):
+        return False
+    cheap = float(one.flags.get(names.fraction) or 0) <= float(other.flags.get(names.fraction) or 0)
+    return cheap and one.concurrency >= other.concurrency and _length(one) >= _length(other)
+
+
+def _length(option: Option) -> float:
+    found = option.derived.amount("max_model_len")
+    return 0.0 if found is None else float(found.value)
+
+
+def _ranks(request: Request, asked: Asked, names: Names) -> Iterator[Flags]:
+    """Tensor parallelism: powers of two, and all the cards, where they divide the heads."""
+    if names.tensor in request.flags:
+        yield {}
+        return
+    if asked.gpus > MOST_CARDS:
+        raise InputError(f"--gpus {asked.gpus}: no more than {MOST_CARDS}", "cards of one replica")
+    heads = request.model.num_attention_heads if request.model is not None else 0
+    ways = sorted({2**n for n in range(asked.gpus.bit_length())} | {asked.gpus})
+    for tp in ways:
+        if tp <= asked.gpus and (tp == 1 or not heads or heads % tp == 0):
+            yield {} if tp == 1 else {names.tensor: tp}
+
+
+def _levers(
+    request: Request, asked: Asked, names: Names, cards: Flags, plain: list[Option]
+) -> Iterator[Flags]:
+    """Sets of flags beside the plain answer, the least costly first."""
+    if asked.context is None and asked.concurrency is None:
+        return
+    search = Search.of(request, asked, cards)
+    cap = _seats_for(asked, names, request, search)
+    if cap:
+        yield {**cards, **cap}
+    batch = _smaller_batch(Search.of(request, asked, {**cards, **cap}))
+    if batch:
+        yield {**cards, **cap, **batch}
+    if names.kv_dtype in request.flags or names.kv_dtype_value is None:
+        return
+    small: Flags = {names.kv_dtype: names.kv_dtype_value}
+    yield {**cards, **small}
+    if not any(option.verdict == "fits" for option in plain) and (cap or batch):
+        yield {**cards, **cap, **batch, **small}
+
+
+def _seats_for(asked: Asked, names: Names, request: Request, search: Search) -> Flags:
+    """The engine's limit on requests, set to what is wanted."""
+    if asked.concurrency is None or names.requests in request.flags:
+        return {}
+    flags: Flags = {names.requests: asked.concurrency}
+    tokens = search.at(None).amount(names.batch)
+    short = tokens is not None and tokens.value < asked.concurrency
+    if short and names.batch not in request.flags:
+        flags[names.batch] = asked.concurrency
+    return flags
+
+
+def _smaller_batch(search: Search) -> Flags:
+    """Tokens of a step, halved as long as each halving frees memory worth the slower prefill."""
+    names = search.names
+    now = search.at(None).amount(names.batch)
+    if now is None or names.batch in search.request.flags:
+        return {}
+    floor, tokens = max(names.batch_floor, search.asked.concurrency or 0), int(now.value)
+    here, chosen = _room(search), None
+    while tokens // 2 >= floor:
+        tokens //= 2
+        there = _room(Search.of(search.request, search.asked, {names.batch: tokens}))
+        if there - here < WORTH * _total(search):
+            break
+        here, chosen = there, tokens
+    return {} if chosen is None else {names.batch: chosen}
+
+
+def _room(search: Search) -> float:
+    """The pool at the share in force."""
+    found = search.at(None).amount("kv_cache_memory")
+    return 0.0 if found is None else float(found.value)
+
+
+def _total(search: Search) -> float:
+    found = search.at(None).amount("total_memory")
+    return 0.0 if found is None else float(found.value)
+
+
+def _answers(search: Search) -> Iterator[Option]:
+    """The answers of one set of levers: sure ones, and for the plain set also the best estimate.
+
+    A set with levers is worth one answer: the sure one, or the best estimate where none is sure.
+    """
+    found: list[Option] = []
+    for option in _by_share(search) if search.asks_share else _at_shares(search):
+        if not any(option.flags == other.flags for other in found):
+            found.append(option)
+    if set(search.levers) - {search.names.tensor} and any(o.verdict == "fits" for o in found):
+        found = [option for option in found if option.verdict == "fits"]
+    yield from found
+
+
+def _by_share(search: Search) -> Iterator[Option]:
+    """The smallest share for what is wanted; where none serves it, the largest safe one."""
+    shares = [smallest_share(search, edge) for edge in ("low", "value")]
+    none_serves = largest_safe(search) or HIGHEST if shares == [None, None] else 0
+    for cents in [share for share in shares if share is not None] or [none_serves]:
+        yield search.option(search.at(cents), cents)
+
+
+def _at_shares(search: Search) -> Iterator[Option]:
+    """What the share in force gives, and what the largest safe one gives."""
+    safe = None if search.fixed else largest_safe(search)
+    plain = not set(search.levers) - {search.names.tensor}
+    shares: list[int | None] = [None] if plain or safe is None else []
+    if safe is not None and not (plain and search.is_own_share(safe)):
+        shares.append(safe)
+    elif safe is not None and search.asked.context is None and search.asked.concurrency is None:
+        shares = [safe]  # the question is this number, the engine's own or not
+    for cents in shares:
+        if search.asked.context is None and search.asked.concurrency is not None:
+            yield longest_context(search, cents, "low")
+            yield longest_context(search, cents, "value")
+        else:
+            yield _with_seats(search, cents)
+
+
+def _with_seats(search: Search, cents: int | None) -> Option:
+    """As many requests as memory holds: the engine's own limit is lifted where it is lower."""
+    derived, names = search.at(cents), search.names
+    many = derived.amount("max_concurrency")
+    free = names.requests not in search.request.flags and search.asked.context is not None
+    if many is None or not free or int(many.value) <= seats(derived, search):
+        return search.option(derived, cents)
+    wider = Search.of(
+        search.request, search.asked, {**search.levers, names.requests: int(many.value)}
+    )
+    reached = requests_served(wider.at(cents), wider)
+    done = Search.of(
+        search.request, search.asked, {**search.levers, names.requests: max(1, reached)}
+    )
+    return done.option(done.at(cents), cents)

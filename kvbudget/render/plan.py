@@ -1,16 +1,22 @@
-"""A plan for people: one row per option, the derivation of the first."""
+"""A plan for people: one row per option, what its flags buy, the derivation of the first."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kvbudget.formula.evaluate import leading_to
+from kvbudget.formula.program import joined
 from kvbudget.render.derivation import derivation_text
 from kvbudget.units import GIB
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from kvbudget.plan.solve import Option
+    from kvbudget.derivation import Step
+    from kvbudget.plan.search import Option
+
+ANSWERS = {"kv_cache_memory", "kv_cache_tokens", "max_concurrency", "fits", "margin_memory"}
+"""Steps whose derivation is shown; the JSON has every step."""
 
 
 def render_plan(payload: dict[str, Any], options: Sequence[Option], *, markdown: bool) -> str:
@@ -21,21 +27,37 @@ def render_plan(payload: dict[str, Any], options: Sequence[Option], *, markdown:
             f"{asked['concurrency']:,} at once" if asked["concurrency"] else ""]  # fmt: skip
     wanted = ", ".join(part for part in want if part) or "the largest safe share"
     title = f"{model}, {payload['engine']} {payload['engine_version']}: {wanted}"
-    cells = [("verdict", "flags", "requests", "KV pool", "tokens", "margin", "buys")]
-    for row in payload["options"]:
+    cells = [("", "verdict", "flags", "requests", "KV pool", "tokens", "margin")]
+    for number, row in enumerate(payload["options"], 1):
         result = row["result"]
         cells.append((
-            row["verdict"], row["command"] or "(defaults)", f"{row['concurrency']:,}",
+            str(number), row["verdict"], row["command"] or "(defaults)", f"{row['concurrency']:,}",
             _gib(result["kv_cache_memory"]), _count(result["kv_cache_tokens"]),
-            _gib(row["margin_memory"]), "; ".join(row["buys"]),
+            _gib(row["margin_memory"]),
         ))  # fmt: skip
     blocks = [f"## {title}" if markdown else title, _table(cells, markdown=markdown)]
+    bought = list(_bought(payload["options"]))
+    if bought:
+        blocks.append("\n".join(["What each flag buys:", *([""] if markdown else []), *bought]))
     blocks += [f"note: {note}" for note in payload["notes"]]
     if options:
-        steps = derivation_text(options[0].derived.derivation.steps)
+        steps = derivation_text(_leading(options[0]))
         blocks.append("derivation of the first option")
         blocks.append(f"```\n{steps}\n```" if markdown else steps)
     return "\n\n".join(blocks)
+
+
+def _bought(options: Sequence[dict[str, Any]]) -> Iterator[str]:
+    for number, row in enumerate(options, 1):
+        for line in row["buys"]:
+            yield f"- option {number}: {line}"
+
+
+def _leading(option: Option) -> list[Step]:
+    """The steps that the answers are computed from."""
+    _, specs = joined(option.derived.programs)
+    wanted = {spec.name for spec in leading_to(specs, ANSWERS)}
+    return [s for s in option.derived.derivation.steps if s.name.partition("[")[0] in wanted]
 
 
 def _gib(value: float | None) -> str:
@@ -46,14 +68,19 @@ def _count(value: float | None) -> str:
     return "-" if value is None else f"{int(value):,}"
 
 
+LEFT = (1, 2)
+
+
 def _table(cells: Sequence[tuple[str, ...]], *, markdown: bool) -> str:
+    columns = range(len(cells[0]))
     if markdown:
         head, *body = (f"| {' | '.join(line)} |" for line in cells)
-        return "\n".join([head, "|---|---|---:|---:|---:|---:|---|", *body])
-    widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
-    lines = []
-    for line in cells:
-        padded = [f"{text:<{w}}" if i in (0, 1, 6) else f"{text:>{w}}"
-                  for i, (text, w) in enumerate(zip(line, widths, strict=True))]  # fmt: skip
-        lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
+        rule = "|".join("---" if i in LEFT else "---:" for i in columns)
+        return "\n".join([head, f"|{rule}|", *body])
+    widths = [max(len(line[i]) for line in cells) for i in columns]
+    return "\n".join(
+        "  ".join(
+            f"{line[i]:<{widths[i]}}" if i in LEFT else f"{line[i]:>{widths[i]}}" for i in columns
+        ).rstrip()
+        for line in cells
+    )
