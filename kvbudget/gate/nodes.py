@@ -272,6 +272,14 @@ def _line_starts(s: str) -> list[int]:
     return [0, *(match.end() for match in re.finditer("\n", s))]
 
 
+_COMMENT = re.compile(r"\"(?:[^\"\\]|\\.)*\"|//[^\n]*|/\*.*?\*/", re.S)
+
+
+def _blank(match: re.Match[str]) -> str | None:
+    """Blanks for a comment (its line breaks stay), None for a string."""
+    return None if match.group().startswith('"') else re.sub(r"[^\n]", " ", match.group())
+
+
 def json_document(text: Text) -> Node:
     """One JSON document with lines. Raises Malformed."""
     import json
@@ -279,6 +287,9 @@ def json_document(text: Text) -> Node:
     try:
         json.loads(text.s)
     except json.JSONDecodeError as exc:
+        plain = text.sub(_COMMENT, _blank)  # editors' files: JSON with comments
+        if plain is not text:
+            return json_document(plain)
         starts = _line_starts(text.s)
         row = bisect.bisect_right(starts, exc.pos) - 1
         line = text.lines[min(starts[row], len(text.lines) - 1)] if text.lines else 1

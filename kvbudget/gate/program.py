@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _SILENT = frozenset(
     [
+        ":",
         "echo",
         "printf",
         "cat",
@@ -89,6 +90,7 @@ _MODULES = {
 _SCRIPT = re.compile(
     r"(?:.*/)?(vllm/entrypoints/(?:openai/)?api_server|sglang/(?:srt/)?launch_server)\.py\Z"
 )
+_PYTHON = re.compile(r"python[\d.]*\Z")
 _WORDS = re.compile(r"vllm|sglang|xinference")
 _DOCKER_VALUED = frozenset(
     [
@@ -242,6 +244,7 @@ class Reader:
         head = _base(words[0].s)
         self._requirements(words)
         self._heredocs(command)
+        self._python(command)
         out: list[Draft] = []
         for body, _ in command.heredocs:
             if runs_shell(words):
@@ -392,6 +395,18 @@ class Reader:
         if version and (HOLE in version or "*" in version):
             version = None
         self.pins.append(Pin(match.group(1), version, line))
+
+    def _python(self, command: Command) -> None:
+        """`python -c CODE` and here-documents that python reads."""
+        words = command.words
+        at = next((i for i, word in enumerate(words) if _PYTHON.match(_base(word.s))), None)
+        if at is None:
+            return
+        texts = [word.s for word in words]
+        if "-c" in texts[at:-1]:
+            self.files.append(("inline.py", words[texts.index("-c", at) + 1]))
+        if texts[-1] == "-" or at == len(texts) - 1:
+            self.files += [("inline.py", body) for body, _ in command.heredocs]
 
     def _heredocs(self, command: Command) -> None:
         head = _base(command.words[0].s)

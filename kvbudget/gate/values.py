@@ -22,18 +22,14 @@ class BadValue(ValueError):
 def human_int(text: str) -> int:
     """`64k` = 64000, `64K` = 65536; decimals only with lower-case units. Raises BadValue."""
     match = _HINT.match(text.strip())
-    if not match:
-        raise BadValue(f"not a whole number: {text}")
-    number, unit = match.groups()
+    number, unit = match.groups() if match else (text, None)
     if unit in _BINARY:
         if "." in number:
             raise BadValue(f"decimals are not allowed with {unit}: {text}")
         return int(number) * _BINARY[unit]
     if unit:
         return int(float(number) * _DECIMAL[unit])
-    if "." in number:
-        raise BadValue(f"not a whole number: {text}")
-    return int(number)
+    return _int(text)
 
 
 def parse(kind: str, text: str) -> Any:  # noqa: ANN401 - typed by kind
