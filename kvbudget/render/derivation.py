@@ -58,9 +58,16 @@ def step_lines(step: Step) -> list[str]:
 
 def derivation_text(steps: Iterable[Step]) -> str:
     """All steps, each with its meaning and source, as plain text."""
+    from kvbudget.render.text import columns
+
+    width = columns()
     blocks = []
     for step in steps:
         first, *rest = step_lines(step)
-        rest[-1] = f"{rest[-1]:<58}  {source_text(step.source)}".rstrip()
+        source = source_text(step.source)
+        if len(max(rest[-1], " " * 58, key=len)) + len(source) + 2 <= width:
+            rest[-1] = f"{rest[-1]:<58}  {source}".rstrip()
+        else:
+            rest.append(f"{'':<{len(step.symbol)}}   {source}")
         blocks.append("\n".join([f"# {step.doc}", first, *rest]))
     return "\n\n".join(blocks)

@@ -22,6 +22,7 @@ ROWS = (
     ("margin_memory", "left outside the budget"),
 )  # fmt: skip
 WIDTH = 40
+BESIDE_BAR = 76  # label, figure, band and origin
 NON_KV_PARTS = {"weights_memory", "peak_activation_memory", "non_torch_memory"}
 
 
@@ -138,8 +139,11 @@ def budget_rows(derived: Derived) -> list[tuple[str, Amount, str]]:
 
 
 def _bar(label: str, value: float, total: float, full: str, empty: str, tail: str) -> str:
-    cells = max(0, min(WIDTH, round(value / total * WIDTH)))
-    bar = full * cells + empty * (WIDTH - cells)
+    from kvbudget.render.text import columns
+
+    width = max(6, min(WIDTH, columns() - BESIDE_BAR))
+    cells = max(0, min(width, round(value / total * width)))
+    bar = full * cells + empty * (width - cells)
     return f"{label:<28} {value / GIB:8.2f} GiB  {bar}  {tail.strip()}".rstrip()
 
 

@@ -166,6 +166,8 @@ def _text(report: Report, several: bool) -> list[Any]:
 
 
 def _waterfall(entry: RankBudget, *, unicode: bool) -> list[str]:
+    from kvbudget.render.text import columns
+
     capacity = entry.budget.capacity
     whole = max(1, int(capacity.amount.value))
     rows = [(capacity.label, capacity.amount, _lines(capacity), whole)]
@@ -176,11 +178,13 @@ def _waterfall(entry: RankBudget, *, unicode: bool) -> list[str]:
     rest = entry.budget.remainder
     rows.append(("unexplained" if entry.complete else "not printed", rest, "", int(rest.value)))
     title = "budget" + (f" of {entry.budget.scope}" if entry.budget.scope else "")
+    names = max(len(label) for label, *_ in rows)
+    sizes = max(len(_amount(amount)) for _, amount, *_ in rows)
+    cells = max(4, min(BAR, columns() - names - sizes - max(len(row[2]) for row in rows) - 6))
     out = [title]
     for label, amount, lines, start in rows:
-        out.append(
-            f"  {label:<33.33} {_amount(amount):>20}  {_bar(amount, start, whole, unicode)} {lines}"
-        )
+        bar = _bar(amount, start, whole, cells, unicode)
+        out.append(f"  {label:<{names}} {_amount(amount):>{sizes}}  {bar} {lines}")
     if entry.missing:
         out.append("  not in this text: " + ", ".join(entry.missing))
     elif entry.budget.closes:
@@ -190,26 +194,28 @@ def _waterfall(entry: RankBudget, *, unicode: bool) -> list[str]:
     return out
 
 
-def _bar(amount: Amount, start: int, whole: int, unicode: bool) -> str:
+def _bar(amount: Amount, start: int, whole: int, cells: int, unicode: bool) -> str:
     """A row of the waterfall: the term's share, placed where the rows above ended."""
     full, gap = ("█", "·") if unicode else ("#", ".")
-    end = round(max(0.0, min(1.0, start / whole)) * BAR)
-    size = min(end, round(max(0.0, amount.value / whole) * BAR))
-    return gap * (end - size) + full * size + gap * (BAR - end)
+    end = round(max(0.0, min(1.0, start / whole)) * cells)
+    size = min(end, round(max(0.0, amount.value / whole) * cells))
+    return gap * (end - size) + full * size + gap * (cells - end)
 
 
 def _amount(amount: Amount) -> str:
     text = format_size(int(amount.value))
     if amount.is_exact:
         return text
+    from kvbudget.render.text import can_unicode
+
     half = (amount.high - amount.low) / 2
-    return f"{text} ±{format_size(int(half))}"
+    return f"{text} {'±' if can_unicode() else '+-'}{format_size(int(half))}"
 
 
 def _lines(term: Term) -> str:
     if not term.lines:
         return ""
-    return ("line " if term.provenance.kind == "log" else "from lines ") + ", ".join(
+    return ("line " if term.provenance.kind == "log" else "from ") + ", ".join(
         str(line) for line in sorted(set(term.lines))
     )
 

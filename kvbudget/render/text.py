@@ -9,7 +9,9 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import sys
+import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+_BULLET = re.compile(r"\s*(?:(?:[-!*]|\d+\.) +)?")
 
 
 def plain(text: str) -> str:
@@ -39,6 +43,11 @@ def can_unicode() -> bool:
     return encoding.startswith("utf")
 
 
+def columns() -> int:
+    """Characters of a line: the terminal's (or $COLUMNS), 100 into a pipe."""
+    return shutil.get_terminal_size((100, 24)).columns
+
+
 def console(width: int | None = None, *, to_file: bool = False) -> Console:
     """A console on a buffer, styled as stdout allows (NO_COLOR, a pipe and -o mean no colour)."""
     from rich.console import Console
@@ -46,7 +55,7 @@ def console(width: int | None = None, *, to_file: bool = False) -> Console:
     tty = sys.stdout.isatty() and not to_file
     colour = tty and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     if width is None and not tty:
-        width = int(os.environ.get("COLUMNS") or 100)
+        width = columns()
     return Console(
         file=io.StringIO(),
         force_terminal=colour,
@@ -63,7 +72,22 @@ def render(*parts: RenderableType, output: Path | None = None, width: int | None
     """Rich renderables -> the text to emit."""
     target = console(width, to_file=output is not None)
     for part in parts:
-        target.print(part)
+        target.print(_hanging(part, target.width))
     buffer = target.file
     assert isinstance(buffer, io.StringIO)
     return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
+
+
+def _hanging(part: RenderableType, width: int) -> RenderableType:
+    """A long line continued under its own text, not at the margin."""
+    from rich.text import Text
+
+    line = Text(part) if isinstance(part, str) else part
+    if not isinstance(line, Text) or line.spans or len(line.plain) <= width or "\n" in line.plain:
+        return part
+    bullet = _BULLET.match(line.plain)
+    indent = bullet.end() if bullet else 0
+    rows = textwrap.wrap(
+        line.plain, width, subsequent_indent=" " * (indent or 2), break_on_hyphens=False
+    )
+    return Text("\n".join(rows), style=line.style)
