@@ -8,17 +8,8 @@ from typing import Any
 
 from kvbudget.errors import InputError
 from kvbudget.residency import jit
+from kvbudget.residency.ledger import COUNTERS, TRAFFIC
 from kvbudget.residency.trace import Trace, parents
-
-COUNTERS = (
-    "l1_hit_blocks", "l2_hit_blocks", "l3_hit_blocks", "hit_tokens",
-    "d2h_blocks", "h2d_blocks", "h2s_blocks", "s2h_blocks",
-    "l1_evicted_blocks", "l1_lost_blocks", "l2_evicted_blocks", "backup_refused_blocks",
-    "prefetch_short", "unusable_l2_blocks", "cut_requests",
-)  # fmt: skip
-"""The integers of simulate, in the order of a kernel's `stat` array."""
-
-TRAFFIC = ("d2h_blocks", "h2d_blocks", "h2s_blocks", "s2h_blocks")
 
 
 class Policy(StrEnum):
@@ -108,7 +99,7 @@ class Result:
 
 def replay(trace: Trace, setup: Setup, *, bin_s: float = 0.0) -> Result:
     """Run `trace` through `setup`. With bin_s > 0 the traffic of every such interval is kept."""
-    from kvbudget.residency import kernels, tiered
+    from kvbudget.residency import lazy, pieces, write_back
 
     setup.check()
     blocks = trace.blocks
@@ -124,43 +115,41 @@ def replay(trace: Trace, setup: Setup, *, bin_s: float = 0.0) -> Result:
     columns = (trace.ids, trace.offsets, trace.lengths)
     size = trace.block_tokens
 
-    def links(ends: int = 1) -> tuple[Any, Any]:
-        return jit.zeros(blocks + ends), jit.zeros(blocks + ends)
+    def tier(count: int = blocks) -> tuple[Any, Any, Any]:
+        return jit.zeros(count + 1), jit.zeros(count + 1), jit.zeros(count, "i1")
 
-    def flags() -> Any:  # noqa: ANN401
-        return jit.zeros(blocks, "i1")
+    def ends() -> Any:  # noqa: ANN401
+        return jit.zeros(trace.requests)
 
+    storage = (*tier(blocks if cap3 else 0), jit.zeros(1, "i8"))
     match setup.policy:
-        case Policy.lru:
-            kernels.replay_lru(*columns, blocks, size, cap1, *links(), flags(), stat)
-        case Policy.exclusive:
-            kernels.replay_exclusive(
-                *columns, blocks, size, cap1, cap2, *links(2), flags(), *ledger
+        case Policy.lru | Policy.exclusive:
+            pieces.replay_exclusive(
+                *columns, size, cap1, cap2, jit.zeros(blocks), ends(), ends(), ends(), *ledger
             )
         case Policy.vllm_eager:
-            kernels.replay_eager(
-                *columns, blocks, size, cap1, cap2, *links(), flags(), *links(), flags(), *ledger
+            pieces.replay_eager(
+                *columns, size, cap1, cap2, jit.zeros(blocks), ends(), ends(), ends(), *ledger
             )
         case Policy.vllm_lazy:
-            kernels.replay_lazy(
+            lazy.replay_lazy(
                 *columns, blocks, size, cap1, cap2, setup.step_blocks, setup.target_free,
                 int(setup.load_order == "head_first"), int(setup.reinsert),
-                *links(), flags(), *links(), flags(), jit.zeros(min(setup.target_free, blocks) + 1),
-                *ledger,
+                *tier(), *tier(), jit.zeros(min(setup.target_free, blocks) + 1), *ledger,
+            )  # fmt: skip
+        case Policy.write_back:
+            write_back.replay_write_back(
+                *columns, parents(trace), blocks, size, cap1, cap2, cap3,
+                setup.prefetch_threshold, *tier(), *tier(), *storage,
+                jit.zeros(blocks), jit.zeros(2 * blocks), jit.zeros(2, "i8"), jit.zeros(blocks),
+                jit.zeros(blocks, "i8"), jit.zeros(blocks, "i1"), *ledger,
             )  # fmt: skip
         case _:
-            back = setup.policy is Policy.write_back
-            twins = blocks if back else 0
-            tiered.replay_tiered(
-                *columns, parents(trace) if back else jit.zeros(1), blocks, size,
-                cap1, cap2, cap3, setup.prefetch_threshold,
+            pieces.replay_write_through(
+                *columns, size, cap1, cap2, cap3, setup.prefetch_threshold,
                 2 if setup.policy is Policy.write_through_selective else 1,
-                setup.inserts_per_request, int(setup.backup_invariant == "refuse"), int(back),
-                *links(), flags(), *links(), flags(), flags(),
-                *(links() if cap3 else (jit.zeros(1), jit.zeros(1))),
-                flags() if cap3 else jit.zeros(1, "i1"),
-                jit.zeros(twins), jit.zeros(2 * twins), jit.zeros(2, "i8"), jit.zeros(twins),
-                jit.zeros(twins, "i8"), flags(), *ledger, jit.zeros(1, "i8"),
+                setup.inserts_per_request, jit.zeros(blocks), ends(), ends(), ends(),
+                *storage, *ledger,
             )  # fmt: skip
     counters = {name: int(value) for name, value in zip(COUNTERS, stat, strict=True)}
     rows = {

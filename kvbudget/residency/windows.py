@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvbudget.residency import jit
 from kvbudget.residency.jit import kernel, zeros
+from kvbudget.residency.pieces import eviction_ages
 
 if TYPE_CHECKING:
     from kvbudget.residency.trace import Trace
@@ -57,49 +58,6 @@ def reuse_gaps(ids: Array, off: Array, times: Array, last: Array, out: Array) ->
     return n
 
 
-@kernel
-def eviction_ages(
-    ids: Array, off: Array, times: Array, blocks: int, capacity: int,
-    nxt: Array, prv: Array, last: Array, here: Array, out: Array,
-) -> int:  # fmt: skip
-    """Microseconds from a block's last touch to its eviction from an LRU tier; -> how many."""
-    end = blocks
-    nxt[end] = end
-    prv[end] = end
-    used = 0
-    n = 0
-    for r in range(len(off) - 1):
-        s = off[r]
-        m = min(off[r + 1] - s, capacity)
-        hit = 0
-        while hit < m and here[ids[s + hit]]:
-            b = ids[s + hit]
-            nxt[prv[b]] = nxt[b]
-            prv[nxt[b]] = prv[b]
-            hit += 1
-        while capacity - used < m - hit:
-            b = nxt[end]
-            nxt[end] = nxt[b]
-            prv[nxt[b]] = end
-            here[b] = 0
-            used -= 1
-            out[n] = times[r] - times[last[b]]
-            n += 1
-        p = m - 1
-        while p >= 0:
-            b = ids[s + p]
-            here[b] = 1
-            last[b] = r
-            tail = prv[end]
-            nxt[tail] = b
-            prv[b] = tail
-            nxt[b] = end
-            prv[end] = b
-            p -= 1
-        used += m - hit
-    return n
-
-
 def gaps_us(trace: Trace) -> Array:
     """The gap in microseconds before every reuse of a block."""
     last = zeros(trace.blocks)
@@ -116,13 +74,12 @@ def measured(trace: Trace, capacity: int | None) -> dict[str, float | None]:
 
     All None when nothing was ever evicted: then the window is longer than the trace.
     """
-    blocks = trace.blocks
-    room = blocks + 1 if capacity is None else min(capacity, blocks + 1)
+    room = trace.blocks + 1 if capacity is None else min(capacity, trace.blocks + 1)
     out = zeros(trace.accesses, "i8")
     n = int(
         eviction_ages(
-            trace.ids, trace.offsets, trace.times_us, blocks, room,
-            zeros(blocks + 1), zeros(blocks + 1), zeros(blocks), zeros(blocks, "i1"), out,
+            trace.ids, trace.offsets, trace.times_us, room,
+            zeros(trace.blocks), zeros(trace.requests), zeros(trace.requests), out,
         )
     )  # fmt: skip
     ages = _sorted(out[:n])

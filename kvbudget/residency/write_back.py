@@ -1,9 +1,10 @@
-"""Replay of a radix tree whose nodes have a device copy, a host copy, or both, over a storage tier.
+"""Replay of write_back: a block is copied to the host when the device gives it up.
 
 Host-only blocks stand in one queue in the order of their demotion. That order is recency order,
 oldest first and deeper first: the device gives blocks up oldest first, a matched host block moves
 back to the device, and a parent is never older than its child. So the head of the queue never has
-a child, and the backed-up blocks of a chain are a prefix of it under the write-through policies.
+a child. Blocks loaded back have both copies; the host gives those up first, in the order in which
+they were loaded, blocks with a child on the device before device leaves.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvbudget.residency.jit import kernel
-from kvbudget.residency.kernels import (
+from kvbudget.residency.ledger import (
     CUT,
     D2H,
     EV1,
@@ -27,14 +28,12 @@ from kvbudget.residency.kernels import (
     SHORT,
     TOKENS,
     UNUSABLE,
-    append,
     book,
-    unlink,
 )
+from kvbudget.residency.lists import append, store, unlink
+from kvbudget.residency.pieces import LOAD_BACK_TOKENS
 
 Array = Any
-
-LOAD_BACK_TOKENS = 10
 
 
 @kernel
@@ -97,10 +96,10 @@ def twin_drop(heap: Array, size: Array, pos: Array, key: Array, kind: Array, b: 
 
 @kernel
 def free_host(
-    nxt2: Array, prv2: Array, host: Array, count: Array, end: int,
+    nxt2: Array, prv2: Array, host: Array, end: int,
     heap: Array, size: Array, pos: Array, key: Array, kind: Array, stat: Array,
 ) -> bool:  # fmt: skip
-    """Give up one host copy: duplicates first (write_back only has them), then the oldest leaf."""
+    """Give up one host copy: duplicates first, then the oldest host-only block."""
     if size[0] > 0:
         b = heap[0]
         twin_drop(heap, size, pos, key, kind, b)
@@ -112,49 +111,33 @@ def free_host(
         if b == end:
             return False
         unlink(nxt2, prv2, b)
-        count[b] = 0
     host[b] = 0
     stat[EV2] += 1
     return True
 
 
 @kernel
-def store(nxt3: Array, prv3: Array, in3: Array, end: int, c3: int, used3: Array, b: int) -> int:
-    """Write block `b` to storage once; -> blocks written. A full queue gives up its first."""
-    if c3 == 0 or in3[b]:
-        return 0
-    if used3[0] == c3:
-        old = nxt3[end]
-        unlink(nxt3, prv3, old)
-        in3[old] = 0
-        used3[0] -= 1
-    in3[b] = 1
-    append(nxt3, prv3, end, b)
-    used3[0] += 1
-    return 1
-
-
-@kernel
-def replay_tiered(
+def replay_write_back(
     ids: Array, off: Array, length: Array, parent: Array, blocks: int, tokens: int,
-    c1: int, c2: int, c3: int, probe: int, threshold: int, passes: int, refuse: int, back: int,
-    nxt1: Array, prv1: Array, in1: Array, nxt2: Array, prv2: Array, host: Array, count: Array,
-    nxt3: Array, prv3: Array, in3: Array,
+    c1: int, c2: int, c3: int, probe: int,
+    nxt1: Array, prv1: Array, in1: Array, nxt2: Array, prv2: Array, host: Array,
+    nxt3: Array, prv3: Array, in3: Array, used3: Array,
     children: Array, heap: Array, size: Array, pos: Array, key: Array, kind: Array,
-    stat: Array, bin_of: Array, traffic: Array, bins: int, seen: Array, used3: Array,
+    stat: Array, bin_of: Array, traffic: Array, bins: int, seen: Array,
 ) -> None:  # fmt: skip
-    """write_through (threshold 1), write_through_selective (2) or write_back (`back` = 1).
+    """`probe` is the prefetch threshold in tokens; c3 = 0 means no storage tier.
 
-    `probe` is the prefetch threshold in tokens; c3 = 0 means no storage tier.
+    The lists (lists.py) are those of the device, of host-only blocks and of storage. kind says in
+    which half of `heap` a block with both copies stands, key when it was loaded.
     """
     end = blocks
+    end3 = len(in3)
     nxt1[end] = end
     prv1[end] = end
     nxt2[end] = end
     prv2[end] = end
-    if c3 > 0:
-        nxt3[end] = end
-        prv3[end] = end
+    nxt3[end3] = end3
+    prv3[end3] = end3
     used1 = 0
     used2 = 0
     clock = 0
@@ -190,11 +173,9 @@ def replay_tiered(
                 if k > 0:
                     if min(tokens * (both + k), length[r]) - known < probe:
                         stat[SHORT] += 1
-                    elif back == 0 and both > 0 and not host[ids[s + both - 1]]:
-                        stat[REFUSED] += 1
                     else:
                         while c2 - used2 < k and free_host(
-                            nxt2, prv2, host, count, end, heap, size, pos, key, kind, stat
+                            nxt2, prv2, host, end, heap, size, pos, key, kind, stat
                         ):
                             used2 -= 1
                         if c2 - used2 < k:
@@ -205,7 +186,7 @@ def replay_tiered(
                             b = ids[s + both + j]
                             host[b] = 1
                             unlink(nxt3, prv3, b)
-                            append(nxt3, prv3, end, b)
+                            append(nxt3, prv3, end3, b)
                         used2 += k
                         total = both + k
                         stat[S2H] += k
@@ -223,12 +204,9 @@ def replay_tiered(
                 if kind[b] > 0:
                     twin_drop(heap, size, pos, key, kind, b)
                 append(nxt2, prv2, end, b)
-            elif back == 0:
-                stat[LOST] += 1
-                count[b] = 0
             else:
                 if used2 >= c2 and free_host(
-                    nxt2, prv2, host, count, end, heap, size, pos, key, kind, stat
+                    nxt2, prv2, host, end, heap, size, pos, key, kind, stat
                 ):
                     used2 -= 1
                 if used2 < c2:
@@ -236,13 +214,13 @@ def replay_tiered(
                     used2 += 1
                     append(nxt2, prv2, end, b)
                     stat[D2H] += 1
-                    stat[H2S] += store(nxt3, prv3, in3, end, c3, used3, b)
+                    stat[H2S] += store(nxt3, prv3, in3, end3, c3, used3, b)
                 else:
                     stat[LOST] += 1
                     stat[REFUSED] += 1
             in1[b] = 0
             used1 -= 1
-            if back == 1 and parent[b] >= 0:
+            if parent[b] >= 0:
                 a = parent[b]
                 children[a] -= 1
                 if children[a] == 0 and kind[a] == 1:
@@ -255,49 +233,17 @@ def replay_tiered(
             append(nxt1, prv1, end, b)
             p -= 1
         used1 += m - hit
-        if back == 1:
-            for p in range(hit, m):
-                b = ids[s + p]
-                if p > 0:
-                    a = ids[s + p - 1]
-                    children[a] += 1
-                    if children[a] == 1 and kind[a] == 2:
-                        twin_drop(heap, size, pos, key, kind, a)
-                        twin_add(1, heap, size, pos, key, kind, a)
-                if host[b]:
-                    clock += 1
-                    key[b] = clock
-                    twin_add(1 if children[b] > 0 else 2, heap, size, pos, key, kind, b)
-        else:
-            # 4: insert passes
-            for _ in range(passes):
-                blocked = False
-                for p in range(m):
-                    b = ids[s + p]
-                    if count[b] < threshold:
-                        count[b] += 1
-                    if count[b] < threshold or host[b]:
-                        continue
-                    if blocked or (refuse == 1 and p > 0 and not host[ids[s + p - 1]]):
-                        stat[REFUSED] += 1
-                        continue
-                    q = p
-                    while q > 0 and not host[ids[s + q - 1]]:
-                        q -= 1
-                    while q <= p:
-                        if used2 >= c2:
-                            if not free_host(
-                                nxt2, prv2, host, count, end, heap, size, pos, key, kind, stat
-                            ):
-                                blocked = True
-                                stat[REFUSED] += 1
-                                break
-                            used2 -= 1
-                        b = ids[s + q]
-                        host[b] = 1
-                        used2 += 1
-                        stat[D2H] += 1
-                        stat[H2S] += store(nxt3, prv3, in3, end, c3, used3, b)
-                        q += 1
+        for p in range(hit, m):
+            b = ids[s + p]
+            if p > 0:
+                a = ids[s + p - 1]
+                children[a] += 1
+                if children[a] == 1 and kind[a] == 2:
+                    twin_drop(heap, size, pos, key, kind, a)
+                    twin_add(1, heap, size, pos, key, kind, a)
+            if host[b]:
+                clock += 1
+                key[b] = clock
+                twin_add(1 if children[b] > 0 else 2, heap, size, pos, key, kind, b)
         if bins > 0:
             book(traffic, bin_of, bins, r, stat, seen)
