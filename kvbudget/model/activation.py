@@ -59,15 +59,19 @@ def activation_peak(model: Model, setting: Setting, batch: Batch, *, stage: int 
     era = choose(setting, "sampler") or {}
     residue = choose(setting, "residue_gib") or {"sampler": 0.0, "forward": 0.0}
     requests = min(batch.requests, batch.tokens)
-    if era.get("image_per_request") and encoder.image_tokens(model):
-        requests = min(requests, max(1, batch.tokens // encoder.image_tokens(model)))
+    single = requests if era.get("image_per_request") else None
+    images = encoder.images_of(model, batch.tokens, single)
+    if single is not None and images:
+        requests = images
     forward = _forward(model, setting, batch.tokens)
     workspace, persistent = _workspace(model, setting, batch.tokens)
     if not persistent and model.is_moe:
         forward = workspace + batch.tokens * model.hidden_size * model.dtype_bytes
         workspace = 0
-    kept = encoder.kept_bytes(model, batch.tokens) if stage == 0 else 0
-    looked = encoder.pass_bytes(model, batch.tokens, setting.tp) if stage == 0 else 0
+    kept = looked = 0
+    if stage == 0:
+        kept = encoder.kept_bytes(model, batch.tokens, images)
+        looked = encoder.pass_bytes(model, batch.tokens, images, setting.tp)
     name, sampled = "none", (0, 0, 0)
     if stage == setting.pp - 1:
         name, sampled = _sampler_range(model, setting, era, batch, requests)
@@ -78,8 +82,9 @@ def activation_peak(model: Model, setting: Setting, batch: Batch, *, stage: int 
         "encoder": _widened((looked,) * 3, 0, band["encoder_share"]),
     }
     low, best, high = (max(part[i] for part in parts.values()) for i in range(3))
-    if setting.pp > 1 or (era.get("one_rank") and setting.tp > 1):
-        low = max(parts["forward"][0], parts["encoder"][0])
+    others = ""
+    if name != "none" and (setting.pp > 1 or (era.get("one_rank") and setting.tp > 1)):
+        low, others = max(parts["forward"][0], parts["encoder"][0]), "; low: ranks without sampler"
     slack = int(era.get("slack_gib", band["gib"]) * GIB + band["moe_share"] * workspace)
     below, above = _tower_slack(model, band)
     amount = Amount(
@@ -88,7 +93,8 @@ def activation_peak(model: Model, setting: Setting, batch: Batch, *, stage: int 
     )  # fmt: skip
     bound = max(parts, key=lambda part: parts[part][1])
     formula = (
-        f"max(sampler {name}, forward, encoder) + workspace + embeddings, {generation(setting)}"
+        f"max(sampler {name}, forward, encoder) + workspace + embeddings, "
+        f"{generation(setting)}{others}"
     )
     return Peak(amount, sampled[1], forward, workspace, kept, bound, formula)
 

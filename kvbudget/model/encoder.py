@@ -16,35 +16,33 @@ def image_tokens(model: Model) -> int:
     return stated if isinstance(stated, int) and stated > 0 and _tower(model) else 0
 
 
-def kept_bytes(model: Model, tokens: int) -> int:
-    """Encoder outputs and pixel values that stay alive while the sampler is profiled.
+def images_of(model: Model, tokens: int, requests: int | None) -> int:
+    """Images of `image_tokens` that fill a batch; `requests`: no more than one each."""
+    each = image_tokens(model)
+    fitting = tokens // each if each else 0
+    return fitting if requests is None else min(fitting, requests)
 
-    One embedding per token; as many images as fill the batch where the config says how many
-    tokens an image becomes.
-    """
+
+def kept_bytes(model: Model, tokens: int, images: int) -> int:
+    """Encoder outputs (one embedding per token) and pixel values that outlive the encoder."""
     if not model.is_multimodal:
         return 0
-    each = image_tokens(model)
-    pixels = tokens // each * _pixels(model) if each else 0
-    return (tokens * model.hidden_size + pixels) * model.dtype_bytes
+    return (tokens * model.hidden_size + images * _pixels(model)) * model.dtype_bytes
 
 
-def pass_bytes(model: Model, tokens: int, tp: int) -> int:
+def pass_bytes(model: Model, tokens: int, images: int, tp: int) -> int:
     """Peak of the encoder's own forward over the images of one batch; 0 where none is described.
 
     Encoders run eagerly: the residual stream and its normed copy (2 x width per patch) and the
     MLP before and after its activation (2 x inner / TP) are alive together, the pixels as well.
+    Where the config does not say how many tokens an image becomes, the batch's tokens are one.
     """
     tower = _tower(model)
-    if not tower:
-        return 0
     width = _number(tower, "hidden_size", "vt_hidden_size")
     inner = _number(tower, "intermediate_size", "vt_intermediate_size")
-    each = image_tokens(model)
-    if each:
-        patch = _number(tower, "patch_size")
-        side = _number(tower, "image_size") // patch if patch else 0
-        patches, pixels = tokens // each * side * side, tokens // each * _pixels(model)
+    if image_tokens(model):
+        side = _number(tower, "image_size") // max(1, _number(tower, "patch_size"))
+        patches, pixels = images * side * side, images * _pixels(model)
     else:
         patches, pixels = tokens * _number(tower, "spatial_merge_size") ** 2, 0
     return (patches * (2 * width + 2 * inner // tp) + pixels) * model.dtype_bytes

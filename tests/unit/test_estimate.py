@@ -107,9 +107,10 @@ def test_an_encoder_can_need_more_than_sampler_and_forward() -> None:
     peak = activation_peak(model, old, Batch(16384, 256, None, 108))
     assert peak.bound == "encoder"
     patches, pixels = 64 * 4096 * (2 * 1152 + 2 * 4304 // 8), 64 * 3 * 896**2
-    assert encoder.pass_bytes(model, 16384, 8) == 2 * (patches + pixels)
+    assert encoder.pass_bytes(model, 16384, 64, 8) == 2 * (patches + pixels)
     assert peak.amount.value == 2 * (patches + pixels)
-    assert encoder.pass_bytes(c.model(c.LLAMA_8B), 16384, 8) == 0
+    assert encoder.images_of(model, 65536, 40) == 40
+    assert encoder.pass_bytes(c.model(c.LLAMA_8B), 16384, 0, 8) == 0
 
 
 def test_rotary_tables() -> None:
