@@ -18,12 +18,16 @@ def load(name: str) -> Any:  # noqa: ANN401 - YAML data
 class Option:
     """One option of an engine: its field name, kind of value, spellings, life time."""
 
-    __slots__ = ("kind", "memory", "name", "removed", "since")
+    __slots__ = ("kind", "memory", "name", "removed", "removed_in_python")
 
     def __init__(self, name: str, kind: str, memory: bool) -> None:
         self.name, self.kind, self.memory = name, kind, memory
         self.removed: str | None = None
-        self.since: str | None = None
+        self.removed_in_python: str | None = None
+
+    def gone(self, python_call: bool) -> str | None:
+        """First release that refuses the option, None while it is there."""
+        return (self.removed_in_python if python_call else None) or self.removed
 
 
 class Engine:
@@ -54,7 +58,7 @@ class Engine:
                 known = Option(field, kind.get(str(flag.get("type")), "str"), memory=False)
                 self.options[field] = known
             known.removed = _text(flag.get("removed"))
-            known.since = _text(flag.get("since"))
+            known.removed_in_python = _text(flag.get("removed_in_python"))
             for spelling in flag.get("cli", []):
                 self.spelled.setdefault(spelling, known)
         self.long = sorted(key for key in self.spelled if key.startswith("--"))

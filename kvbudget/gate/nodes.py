@@ -156,6 +156,8 @@ def scalar_value(text: str) -> Any:  # noqa: ANN401 - YAML scalar
         return True
     if text in ("false", "False", "FALSE"):
         return False
+    if len(text) > 300:  # no number that anybody means
+        return text
     if _INT.match(text):
         return int(text.replace("_", ""))
     if _FLOAT.match(text):

@@ -10,7 +10,7 @@ from kvbudget.gate.draft import Draft, Pin, gpu_ids
 from kvbudget.gate.shell import MAX_NESTING, Command, Scope, Script
 from kvbudget.gate.shell_lex import UnclosedQuote
 from kvbudget.gate.source import HOLE, Text
-from kvbudget.gate.units import binary_size
+from kvbudget.gate.units import binary_size, is_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -701,7 +701,7 @@ def env_file(text: Text) -> list[tuple[str, Text]]:
 def _gpus(text: str, draft: Draft) -> None:
     text = text.strip().strip("\"'")
     host = draft.host
-    if text.isdigit():
+    if is_count(text):
         host.gpus = int(text)
         return
     match = re.search(r"device=([\w,.:-]+)", text)

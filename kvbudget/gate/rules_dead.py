@@ -6,7 +6,6 @@ from kvbudget.formula.versions import holds
 from kvbudget.gate.facts import connector, connectors, has_connector, ranks, release_of, version_in
 from kvbudget.gate.finding import Bench, place
 from kvbudget.gate.invocation import Invocation, value_text
-from kvbudget.gate.knowledge import load
 from kvbudget.gate.rules_gpu import env_is
 
 
@@ -21,41 +20,35 @@ def dead(bench: Bench, inv: Invocation) -> None:
     _ranks(bench, inv)
 
 
+def _gone(inv: Invocation, name: str) -> str | None:
+    """First release that refuses a flag, where the release at hand is not older; else None."""
+    since, version = inv.engine.options[name].gone(inv.python_call), release_of(inv)
+    if since is None or version is None or not holds(version, f">={since}"):
+        return None
+    return since
+
+
 def _removed(bench: Bench, inv: Invocation) -> None:
-    version = release_of(inv)
-    if version is None:
-        return
-    table = load("gate/options.yaml")["engines"][inv.engine.name].get("removed", {})
-    for name, since in table.items():
-        setting = inv.settings.values.get(name)
-        if setting is None or not holds(version, f">={since}"):
-            continue
-        if inv.python_call and name == "swap_space" and not holds(version, ">=0.29"):
-            continue
-        bench.add("GATE030", inv, setting.line,
-                  f"{setting.spelled} is gone in {version} (last seen before {since}); the server refuses to start",
-                  file=setting.file, value=name, removed=since)  # fmt: skip
+    for name, setting in inv.settings.values.items():
+        since = _gone(inv, name)
+        if since is not None:
+            bench.add("GATE030", inv, setting.line,
+                      f"{setting.spelled} was removed by {since}; {release_of(inv)} refuses to start",
+                      file=setting.file, value=name, removed=since)  # fmt: skip
 
 
 def _swap(bench: Bench, inv: Invocation) -> None:
     size = inv.get("swap_space")
     if not isinstance(size, (int, float)) or size <= 0:
         return
-    gone = version_in(inv, ">=0.20.2") and not (inv.python_call and not version_in(inv, ">=0.29"))
     v0 = version_in(inv, "<0.8") or (
         env_is(inv, "VLLM_USE_V1", "0", "false") is not None and version_in(inv, "<0.11")
     )
-    if gone or v0:
+    if v0 or _gone(inv, "swap_space") is not None:
         return
     at = place(inv, "swap_space")
-    bench.add(
-        "GATE031",
-        inv,
-        at["line"],
-        "swap_space has no effect on the V1 engine",
-        file=at["file"],
-        value=size,
-    )
+    said = "swap_space has no effect on the V1 engine"
+    bench.add("GATE031", inv, at["line"], said, file=at["file"], value=size)
 
 
 def _values(bench: Bench, inv: Invocation) -> None:

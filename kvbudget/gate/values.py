@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from kvbudget.gate.source import HOLE
+from kvbudget.gate.units import LARGEST
 
 _HINT = re.compile(r"(-?\d+(?:\.\d+)?)([kKmMgGtT])?\Z")
 _DECIMAL = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -23,6 +24,8 @@ def human_int(text: str) -> int:
     """`64k` = 64000, `64K` = 65536; decimals only with lower-case units. Raises BadValue."""
     match = _HINT.match(text.strip())
     number, unit = match.groups() if match else (text, None)
+    if len(number) > 24:
+        raise BadValue(f"beyond any count: {text[:20]}...")
     if unit in _BINARY:
         if "." in number:
             raise BadValue(f"decimals are not allowed with {unit}: {text}")
@@ -71,9 +74,12 @@ def _pairs(text: str) -> Any:  # noqa: ANN401 - `image=4,video=0` of older relea
 
 def _int(text: str) -> int:
     try:
-        return int(text)
-    except ValueError:
-        raise BadValue(f"not a whole number: {text}") from None
+        number = int(text)
+    except ValueError:  # also what Python says of thousands of digits
+        raise BadValue(f"not a whole number: {text[:60]}") from None
+    if abs(number) >= LARGEST:
+        raise BadValue(f"beyond any count: {text[:20]}...")
+    return number
 
 
 def _float(text: str) -> float:
@@ -82,7 +88,9 @@ def _float(text: str) -> float:
     except ValueError:
         raise BadValue(f"not a number: {text}") from None
     if number != number or number in (float("inf"), float("-inf")):
-        raise BadValue(f"not a finite number: {text}")
+        raise BadValue(f"not a finite number: {text[:60]}")
+    if abs(number) >= LARGEST:
+        raise BadValue(f"beyond any size: {text[:20]}")
     return number
 
 

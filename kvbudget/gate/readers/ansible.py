@@ -10,7 +10,7 @@ from kvbudget.gate.nodes import Malformed, Node, documents, words_of
 from kvbudget.gate.program import share
 from kvbudget.gate.readers.pods import finish_env, read_env, split_string
 from kvbudget.gate.source import HOLE, Text
-from kvbudget.gate.units import binary_size
+from kvbudget.gate.units import binary_size, is_count
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
@@ -165,7 +165,7 @@ def _container(context: Context, node: Node, variables: dict[str, str]) -> None:
             if ids:
                 host.gpu_ids = host.share_ids = ids
                 host.gpus = len(ids)
-            elif count.isdigit():
+            elif is_count(count):
                 host.gpus = int(count)
         host.share_unit = context.path
     context.drafts.extend(drafts)

@@ -11,7 +11,7 @@ from kvbudget.gate.program import add_cdi, env_file
 from kvbudget.gate.readers.pods import Env, finish_env, split_string
 from kvbudget.gate.shell import Scope, Script
 from kvbudget.gate.source import HOLE, Text
-from kvbudget.gate.units import binary_size
+from kvbudget.gate.units import binary_size, is_count
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
@@ -157,7 +157,7 @@ def _host(draft: Draft, service: Node, scope: Scope) -> None:
         elif ids and not any(HOLE in part for part in ids):
             host.gpu_ids = host.share_ids = gpu_ids(",".join(ids))
             host.gpus = len(ids)
-        elif count.isdigit():
+        elif is_count(count):
             host.gpus = int(count)
             host.count_shares = True
     for device in service.get("devices").elements():

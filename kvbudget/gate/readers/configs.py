@@ -13,6 +13,7 @@ from kvbudget.gate.program import share
 from kvbudget.gate.readers.pods import read_env, split_string
 from kvbudget.gate.shell import Scope
 from kvbudget.gate.source import HOLE, Text
+from kvbudget.gate.units import is_count
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
@@ -174,7 +175,7 @@ def read_gpustack(context: Context, doc: Node) -> bool:
             draft.set_env(key, value, env.lines[key])
         count = item.get("gpu_selector", "gpus_per_replica").s
         ids = item.get("gpu_selector", "gpu_ids").elements()
-        draft.host.gpus = int(count) if count.isdigit() else (len(ids) or None)
+        draft.host.gpus = int(count) if is_count(count) else (len(ids) or None)
         context.drafts.append(draft)
     return found
 
@@ -237,7 +238,7 @@ def read_skypilot(context: Context, doc: Node) -> None:
     if count is not None:
         scope.outside["SKYPILOT_NUM_GPUS_PER_NODE"] = str(count)
     nodes = doc.get("num_nodes").s
-    scope.outside["SKYPILOT_NUM_NODES"] = nodes if nodes.isdigit() else "1"
+    scope.outside["SKYPILOT_NUM_NODES"] = nodes if is_count(nodes) else "1"
     reader = context.reader()
     setup = doc.get("setup").text
     if setup.s:
@@ -250,7 +251,7 @@ def read_skypilot(context: Context, doc: Node) -> None:
         draft.host.gpu_type = draft.host.gpu_type or kind
         if image.s.startswith("docker:") and draft.image is None:
             draft.image, draft.image_line = image.cut(7), image.line
-        draft.host.nodes = int(nodes) if nodes.isdigit() else 1
+        draft.host.nodes = int(nodes) if is_count(nodes) else 1
         for key, line in env.lines.items():
             if key in draft.env:
                 draft.env[key].line = line
@@ -270,7 +271,7 @@ def _accelerators(resources: Node) -> tuple[str | None, int | None]:
         cards.add(card(kind))
         counts.add(said or count or "1")
     count = counts.pop() if len(counts) == 1 else ""
-    return cards.pop() if len(cards) == 1 else None, int(count) if count.isdigit() else None
+    return cards.pop() if len(cards) == 1 else None, int(count) if is_count(count) else None
 
 
 # ---- srt-slurm recipes -----------------------------------------------------------------------
@@ -322,9 +323,9 @@ def read_srt(context: Context, doc: Node) -> None:
                 card(resources.get("gpu_type").s) if resources.get("gpu_type").s else None
             )
             count = resources.get("gpus_per_node").s
-            draft.host.gpus = int(count) if count.isdigit() else None
+            draft.host.gpus = int(count) if is_count(count) else None
             nodes = resources.get(f"{pool}_nodes").s or resources.get("agg_nodes").s
-            draft.host.nodes = int(nodes) if nodes.isdigit() and int(nodes) > 0 else 1
+            draft.host.nodes = int(nodes) if is_count(nodes) and int(nodes) > 0 else 1
             context.drafts.append(draft)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvbudget.gate.nodes import EMPTY, Node
 from kvbudget.gate.readers.pods import Env, finish_env, word_list
+from kvbudget.gate.units import is_count
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
@@ -43,16 +44,16 @@ def read(context: Context, doc: Node) -> None:
             host = draft.host
             for node in (container, task):
                 size = node.get("memory").s
-                if size.isdigit() and host.memory_limit is None:
+                if is_count(size) and host.memory_limit is None:
                     host.memory_limit = int(size) * _MIB
             shm = container.get("linuxParameters", "sharedMemorySize")
-            if shm.s.isdigit():
+            if is_count(shm.s):
                 host.shm = int(shm.s) * _MIB
                 host.shm_line = container.get("linuxParameters").key_line("sharedMemorySize")
             if task.get("ipcMode").s == "host":
                 host.ipc_host = True
             for need in container.get("resourceRequirements").elements():
-                if need.get("type").s == "GPU" and need.get("value").s.isdigit():
+                if need.get("type").s == "GPU" and is_count(need.get("value").s):
                     host.gpus = int(need.get("value").s)
             host.share_unit = f"{context.path}#task"
         context.drafts.extend(drafts)

@@ -12,6 +12,7 @@ from kvbudget.gate.readers import pods
 from kvbudget.gate.readers.pods import Env, finish_env, read_env
 from kvbudget.gate.shell_lex import UnclosedQuote
 from kvbudget.gate.source import Text
+from kvbudget.gate.units import is_count
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
@@ -72,18 +73,18 @@ def _task(context: Context, task: Block) -> None:
             host = draft.host
             host.container = bool(image.s) or driver in ("docker", "podman")
             shm = config.attr("shm_size")
-            if shm.s.isdigit():
+            if is_count(shm.s):
                 host.shm, host.shm_line = int(shm.s), config.attr_line("shm_size")
             if config.attr("ipc_mode").s == "host":
                 host.ipc_host = True
             for resources in task.inner("resources"):
                 size = resources.attr("memory_max").s or resources.attr("memory").s
-                if size.isdigit():
+                if is_count(size):
                     host.memory_limit = int(size) * _MIB
                 for device in resources.inner("device"):
                     if device.labels and "gpu" in device.labels[0]:
                         count = device.attr("count").s or "1"
-                        host.gpus = int(count) if count.isdigit() else None
+                        host.gpus = int(count) if is_count(count) else None
             host.share_unit = f"{context.path}#{task.line}"
         context.drafts.extend(drafts)
 
@@ -185,12 +186,12 @@ def _docker(context: Context, block: Block) -> None:
         host = draft.host
         for key, field in (("memory", "memory_limit"), ("shm_size", "shm")):
             size = block.attr(key).s
-            if size.isdigit():
+            if is_count(size):
                 setattr(host, field, int(size) * _MIB)
         host.shm_line = block.attr_line("shm_size")
         host.ipc_host = block.attr("ipc_mode").s == "host"
         gpus = block.attr("gpus").s
-        host.gpus = int(gpus) if gpus.isdigit() else None
+        host.gpus = int(gpus) if is_count(gpus) else None
         host.share_unit = context.path
     context.drafts.extend(drafts)
 

@@ -12,7 +12,7 @@ from kvbudget.gate.nodes import EMPTY, Malformed, Node, documents
 from kvbudget.gate.readers import pods
 from kvbudget.gate.readers.pods import read_env
 from kvbudget.gate.shell_lex import UnclosedQuote
-from kvbudget.gate.units import quantity
+from kvbudget.gate.units import is_count, quantity
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
@@ -46,7 +46,7 @@ def _workload(context: Context, obj: Node, objects: list[Node]) -> None:
     extra: dict[str, str] = {}
     size = obj.get("spec", "leaderWorkerTemplate", "size")
     nodes = 1
-    if size.s.isdigit():
+    if is_count(size.s):
         extra["LWS_GROUP_SIZE"] = size.s
         nodes = int(size.s)
     for node in obj.walk():
@@ -182,7 +182,7 @@ def _kubeai(context: Context, obj: Node, objects: list[Node]) -> None:
     draft.model_hint = spec.get("url").text
     profile, _, count = spec.get("resourceProfile").s.partition(":")
     draft.host.gpu_type = card(profile)
-    draft.host.gpus = int(count) if count.isdigit() else (1 if profile else None)
+    draft.host.gpus = int(count) if is_count(count) else (1 if profile else None)
     draft.host.container = draft.host.shm_provided = True
     context.drafts.append(draft)
 
@@ -290,7 +290,7 @@ def _dynamo(context: Context, obj: Node, objects: list[Node]) -> None:
                 count = next(
                     (limits.get(k).s for k in ("gpu", "nvidia.com/gpu") if limits.has(k)), ""
                 )
-                if count.isdigit() and host.gpus is None:
+                if is_count(count) and host.gpus is None:
                     host.gpus = int(count)
                 if limits.has("memory") and host.memory_limit is None:
                     host.memory_limit = quantity(limits.get("memory").s)
@@ -300,7 +300,7 @@ def _dynamo(context: Context, obj: Node, objects: list[Node]) -> None:
                 if size.present:
                     host.shm, host.shm_line = quantity(size.s), size.line
                 count_nodes = service.get("multinode", "nodeCount").s
-                if count_nodes.isdigit():
+                if is_count(count_nodes):
                     host.nodes = int(count_nodes)
             context.drafts.extend(drafts)
 

@@ -6,6 +6,7 @@ import re
 
 from kvbudget.gate.nodes import EMPTY, Node
 from kvbudget.gate.source import Text
+from kvbudget.gate.units import is_count
 
 _MERGE_KEYS = {
     "containers": "name", "initContainers": "name", "volumes": "name", "env": "name",
@@ -72,7 +73,7 @@ def _operation(node: Node, steps: list[str], op: str, value: Node, line: int) ->
     if not node.is_list:
         return node
     out = list(node.elements())
-    at = len(out) if step == "-" else int(step) if step.isdigit() else -1
+    at = len(out) if step == "-" else int(step) if is_count(step) else -1
     if not rest and op == "add" and 0 <= at <= len(out):
         out.insert(at, value)
     elif not 0 <= at < len(out):

@@ -11,7 +11,7 @@ from kvbudget.gate.hardware import card
 from kvbudget.gate.nodes import EMPTY, Node, words_of
 from kvbudget.gate.program import image_engine
 from kvbudget.gate.source import HOLE, Text
-from kvbudget.gate.units import quantity
+from kvbudget.gate.units import is_count, quantity
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
@@ -102,7 +102,7 @@ def gpu_count(node: Node) -> int | None:
     if not found.present:
         requests = node.get("resources", "requests")
         found = next((requests.get(name) for name in _GPU_KEYS if requests.has(name)), EMPTY)
-    return int(found.s) if found.s.isdigit() else None
+    return int(found.s) if is_count(found.s) else None
 
 
 def selector_card(pod: Node) -> str | None:

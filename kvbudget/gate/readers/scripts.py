@@ -9,7 +9,7 @@ from kvbudget.gate.hardware import card
 from kvbudget.gate.program import share
 from kvbudget.gate.shell import Scope
 from kvbudget.gate.source import HOLE, Text
-from kvbudget.gate.units import binary_size
+from kvbudget.gate.units import binary_size, is_count
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
@@ -23,7 +23,7 @@ def read_shell(context: Context) -> None:
     scope = Scope(outside=dict(context.outside))
     directives = _slurm(context.text)
     nodes = directives.get("nodes") or directives.get("N") or ""
-    if nodes.isdigit():
+    if is_count(nodes):
         scope.outside.setdefault("SLURM_NNODES", nodes)
         scope.outside.setdefault("SLURM_JOB_NUM_NODES", nodes)
     reader = context.reader()
@@ -98,7 +98,7 @@ def _slurm(text: Text) -> dict[str, str]:
 def _apply_slurm(draft: Draft, directives: dict[str, str]) -> None:
     host = draft.host
     nodes = directives.get("nodes") or directives.get("N") or "1"
-    if nodes.isdigit():
+    if is_count(nodes):
         host.nodes = max(1, int(nodes))
     for name in ("gres", "gpus-per-node", "gpus", "G", "gpus-per-task"):
         value = directives.get(name)
@@ -124,7 +124,7 @@ def _apply_slurm(draft: Draft, directives: dict[str, str]) -> None:
         break
     memory = directives.get("mem")
     if memory and memory != "0":
-        size = binary_size(memory + ("m" if memory.isdigit() else ""))
+        size = binary_size(memory + ("m" if is_count(memory) else ""))
         if host.memory_limit is None:
             host.memory_limit = size
 

@@ -11,7 +11,7 @@ from kvbudget.gate.nodes import EMPTY, Node
 from kvbudget.gate.readers import pods
 from kvbudget.gate.readers.pods import Env, read_env
 from kvbudget.gate.source import Text
-from kvbudget.gate.units import quantity
+from kvbudget.gate.units import is_count, quantity
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
@@ -106,7 +106,7 @@ def _production_stack(context: Context, spec: Node) -> None:
             )
     host = draft.host
     count = spec.get("requestGPU").s
-    host.gpus = int(count) if count.isdigit() else None
+    host.gpus = int(count) if is_count(count) else None
     host.memory_limit = quantity(spec.get("limitMemory").s or None)
     shm = spec.get("shmSize").s
     host.shm = quantity(shm) if shm else None
@@ -173,9 +173,9 @@ def _parallel(draft: Draft, parallel: Node) -> None:
         size, key = parallel.get("tensorParallelism"), "tensorParallelism"
     if size.present:
         draft.given.append(Given("tensor_parallel_size", size.value(), size.line, key))
-        if draft.host.gpus is None and size.s.isdigit():
+        if draft.host.gpus is None and is_count(size.s):
             local = parallel.get("dataLocal").s or parallel.get("data").s or "1"
-            draft.host.gpus = int(size.s) * (int(local) if local.isdigit() else 1)
+            draft.host.gpus = int(size.s) * (int(local) if is_count(local) else 1)
     data = parallel.get("data")
     if data.present:
         draft.given.append(Given("data_parallel_size", data.value(), data.line, "data"))
