@@ -87,6 +87,10 @@ def derive(
         Path | None,
         typer.Option("--from-profile", metavar="FILE", help="Take terms from a profile."),
     ] = None,
+    all_steps: Annotated[
+        bool,
+        typer.Option("--all-steps", help="Text: every step, not only the chain to the answers."),
+    ] = False,
     format: FormatOption = Format.text,
     output: OutputOption = None,
 ) -> None:
@@ -117,7 +121,13 @@ def derive(
     else:
         from kvbudget.render.derive import render_derive
 
-        text = render_derive(results, payload, markdown=format is Format.markdown, output=output)
+        text = render_derive(
+            results,
+            payload,
+            markdown=format is Format.markdown,
+            output=output,
+            every_step=all_steps,
+        )
     emit(text, output)
     raise typer.Exit(0 if all(result.fits for result in results) else 1)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvbudget.formula.evaluate import leading_to
+from kvbudget.formula.program import joined
 from kvbudget.units import GIB, format_amount
 
 if TYPE_CHECKING:
@@ -11,6 +13,17 @@ if TYPE_CHECKING:
 
     from kvbudget.budget import Amount
     from kvbudget.derivation import Source, Step
+    from kvbudget.derive.assemble import Derived
+
+
+ANSWERS = {"kv_cache_memory", "kv_cache_tokens", "max_concurrency", "fits", "margin_memory"}
+
+
+def chain(derived: Derived) -> list[Step]:
+    """The steps that the answers are computed from; the JSON has every step."""
+    _, specs = joined(derived.programs)
+    wanted = {spec.name for spec in leading_to(specs, ANSWERS)}
+    return [s for s in derived.derivation.steps if s.name.partition("[")[0] in wanted]
 
 
 def figure(value: float, unit: str) -> str:
@@ -36,10 +49,8 @@ def band(amount: Amount) -> str:
     return f"[{low} .. {high}]" if wide else ""
 
 
-def source_text(source: Source | None) -> str:
-    """`vllm/v1/worker/utils.py:724 (>=0.26)`."""
-    if source is None:
-        return ""
+def source_text(source: Source) -> str:
+    """`vllm/v1/worker/utils.py:724  (>=0.26)`."""
     lines = f":{source.lines}" if source.lines else ""
     return f"{source.path}{lines}  ({source.versions or 'any version'})"
 
@@ -57,17 +68,11 @@ def step_lines(step: Step) -> list[str]:
 
 
 def derivation_text(steps: Iterable[Step]) -> str:
-    """All steps, each with its meaning and source, as plain text."""
-    from kvbudget.render.text import columns
-
-    width = columns()
+    """The steps, each with its meaning before it and its source below, as plain text."""
     blocks = []
     for step in steps:
-        first, *rest = step_lines(step)
-        source = source_text(step.source)
-        if len(max(rest[-1], " " * 58, key=len)) + len(source) + 2 <= width:
-            rest[-1] = f"{rest[-1]:<58}  {source}".rstrip()
-        else:
-            rest.append(f"{'':<{len(step.symbol)}}   {source}")
-        blocks.append("\n".join([f"# {step.doc}", first, *rest]))
+        lines = [f"# {step.doc}", *step_lines(step)]
+        if step.source is not None:
+            lines.append(f"{'':<{len(step.symbol)}}   {source_text(step.source)}")
+        blocks.append("\n".join(lines))
     return "\n\n".join(blocks)

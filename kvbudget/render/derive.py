@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kvbudget.render.derivation import band, derivation_text, figure
+from kvbudget.render.derivation import band, chain, derivation_text, figure
 from kvbudget.units import GIB
 
 if TYPE_CHECKING:
@@ -27,19 +27,24 @@ NON_KV_PARTS = {"weights_memory", "peak_activation_memory", "non_torch_memory"}
 
 
 def render_derive(
-    results: Sequence[Derived], payload: dict[str, Any], *, markdown: bool, output: Path | None
+    results: Sequence[Derived],
+    payload: dict[str, Any],
+    *,
+    markdown: bool,
+    output: Path | None,
+    every_step: bool = False,
 ) -> str:
     """Text or Markdown of one derivation, or of two side by side with the gap."""
     from kvbudget.render.text import can_unicode
 
     full, empty = ("█", "░") if can_unicode() or output is not None else ("#", ".")
-    parts = [_one(derived, full, empty, markdown=markdown) for derived in results]
+    parts = [_one(derived, full, empty, markdown, every_step) for derived in results]
     if len(results) > 1:
         parts.append(_gap(payload, markdown=markdown))
     return "\n\n".join(parts)
 
 
-def _one(derived: Derived, full: str, empty: str, *, markdown: bool) -> str:
+def _one(derived: Derived, full: str, empty: str, markdown: bool, every_step: bool) -> str:
     from kvbudget.render.text import plain
 
     model = derived.request.model
@@ -55,7 +60,11 @@ def _one(derived: Derived, full: str, empty: str, *, markdown: bool) -> str:
         result = "\n".join(table)
     else:
         result = "\n".join(f"{a:<26} {b:>34}  {c}".rstrip() for a, b, c in rows)
-    steps = derivation_text(derived.derivation.steps)
+    taken = derived.derivation.steps
+    shown = taken if every_step else chain(derived)
+    steps = derivation_text(shown)
+    if len(shown) < len(taken):
+        steps += f"\n\n{len(taken) - len(shown)} more steps beside this chain: --all-steps"
     verdict = "fits" if derived.fits else "DOES NOT FIT: " + _why(derived)
     notes = "\n".join(f"note: {note}" for note in derived.notes)
     fence = "```" if markdown else ""

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kvbudget.formula.evaluate import leading_to
-from kvbudget.formula.program import joined
-from kvbudget.render.derivation import derivation_text
+from kvbudget.render.derivation import chain, derivation_text
 from kvbudget.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kvbudget.derivation import Step
     from kvbudget.plan.search import Option
-
-ANSWERS = {"kv_cache_memory", "kv_cache_tokens", "max_concurrency", "fits", "margin_memory"}
-"""Steps whose derivation is shown; the JSON has every step."""
 
 
 def render_plan(payload: dict[str, Any], options: Sequence[Option], *, markdown: bool) -> str:
@@ -41,7 +35,7 @@ def render_plan(payload: dict[str, Any], options: Sequence[Option], *, markdown:
         blocks.append("\n".join(["What each flag buys:", *([""] if markdown else []), *bought]))
     blocks += [f"note: {note}" for note in payload["notes"]]
     if options:
-        steps = derivation_text(_leading(options[0]))
+        steps = derivation_text(chain(options[0].derived))
         blocks.append("derivation of the first option")
         blocks.append(f"```\n{steps}\n```" if markdown else steps)
     return "\n\n".join(blocks)
@@ -51,13 +45,6 @@ def _bought(options: Sequence[dict[str, Any]]) -> Iterator[str]:
     for number, row in enumerate(options, 1):
         for line in row["buys"]:
             yield f"- option {number}: {line}"
-
-
-def _leading(option: Option) -> list[Step]:
-    """The steps that the answers are computed from."""
-    _, specs = joined(option.derived.programs)
-    wanted = {spec.name for spec in leading_to(specs, ANSWERS)}
-    return [s for s in option.derived.derivation.steps if s.name.partition("[")[0] in wanted]
 
 
 def _gib(value: float | None) -> str:
