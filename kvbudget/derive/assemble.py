@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount, Provenance, Term
 from kvbudget.derivation import Derivation
-from kvbudget.derive.flags import Machine, default_of, in_release, load_flags
+from kvbudget.derive.flags import Machine, check_value, default_of, in_release, load_flags
 from kvbudget.errors import MissingFact
 from kvbudget.formula.evaluate import Facts, Run, evaluate
 from kvbudget.formula.interval import Interval
@@ -84,6 +84,10 @@ def derive(request: Request, *, stage: int | None = None) -> Derived:
     """
     engine = load_engine(request.engine)
     version = request.version or engine.latest
+    known = load_flags(engine.name)
+    for name, value in request.flags.items():
+        if name in known:
+            check_value(known[name], value)
     selectors = engine.selectors(version, request.env)
     programs = engine.programs(version, selectors)
     stages = range(_stage_count(request, engine, version)) if stage is None else (stage,)

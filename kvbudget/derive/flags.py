@@ -29,7 +29,9 @@ _ASSIGN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 class Flag:
     """One row of flags.yaml. `fact`: the fact its value is, where the name differs.
 
-    unmodelled: what a user who sets the flag should know is not in the figures.
+    unmodelled: what a user who sets the flag should know is not in the figures. least, above,
+    most: bounds of a number; special: values outside them that mean something. choices: the words
+    each release takes.
     """
 
     name: str
@@ -41,6 +43,11 @@ class Flag:
     doc: str
     fact: str
     unmodelled: str | None = None
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    special: tuple[int, ...] = ()
+    choices: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,9 @@ def load_flags(engine: str) -> dict[str, Flag]:
         row["name"]: Flag(
             row["name"], tuple(row["cli"]), row["type"], tuple(row.get("defaults") or ()),
             row.get("since"), row.get("removed"), " ".join(str(row.get("doc", "")).split()),
-            row.get("fact", row["name"]), row.get("unmodelled"),
+            row.get("fact", row["name"]), row.get("unmodelled"), row.get("least"),
+            row.get("above"), row.get("most"), tuple(row.get("special") or ()),
+            tuple(row.get("choices") or ()),
         )
         for row in raw["flags"]
     }  # fmt: skip
@@ -154,6 +163,26 @@ def parse_value(flag: Flag, text: str) -> FlagValue:
     except ValueError as exc:
         raise InputError(f"{option} takes a number, not {text!r}", flag.doc) from exc
     return text
+
+
+MOST = 2**53
+"""No count an engine takes is larger, and every float below holds whole numbers."""
+
+
+def check_value(flag: Flag, value: FlagValue) -> None:
+    """Raises InputError for a number no engine starts with: NaN, zero ranks, a share above one."""
+    if isinstance(value, bool | str) or value is None or value in flag.special:
+        return
+    low_enough = value <= (MOST if flag.most is None else flag.most)
+    least = -1 if flag.least is None and flag.above is None else flag.least
+    high_enough = least is None or value >= least
+    if flag.above is not None:
+        high_enough = value > flag.above
+    if low_enough and high_enough:
+        return
+    low = f"above {flag.above:g}" if flag.above is not None else f"at least {least:g}"
+    high = f" and at most {flag.most:g}" if flag.most is not None else ""
+    raise InputError(f"{flag.cli[0]} {value:g} is out of range", f"it takes {low}{high}")
 
 
 def token_count(text: str) -> int:
