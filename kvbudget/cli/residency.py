@@ -131,13 +131,17 @@ def read_trace(path: str, block_tokens: int, sort: bool, local_ids: bool, no_cac
 
 def put(document: dict[str, Any], format_: Format, output: Path | None) -> None:
     """One residency document in the format asked for."""
-    from kvbudget.render import json_v1, residency
     from kvbudget.render.output import emit
 
     if format_ is Format.json:
+        from kvbudget.render import json_v1
+
         many = len(document.get("points") or document.get("cells") or ()) > 50
         emit(json_v1.dumps(document, indent=None if many else 1), output)
-    elif format_ is Format.markdown:
+        return
+    from kvbudget.render import residency
+
+    if format_ is Format.markdown:
         emit(residency.markdown(document), output)
     else:
         emit(residency.text(document, output), output)

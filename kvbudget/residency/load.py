@@ -68,7 +68,10 @@ def _parse(
                 block_tokens=block_tokens, name=name, lines=lines, sort=sort,
             )  # fmt: skip
             return trace, 0
-    rows = records.read(bytes(data), name, local_ids=local_ids, progress=progress)
+    text = bytes(data)
+    rows = None if jit.COMPILED or local_ids else records.quick(text)
+    if rows is None:
+        rows = records.read(text, name, local_ids=local_ids, progress=progress)
     notes = list(rows.notes)
     if not jit.COMPILED and not mode.small():
         notes.append(

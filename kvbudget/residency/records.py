@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from kvbudget.errors import InputError
+
+_LATEST_US = 2**61
+"""Microseconds; differences of two such times still fit 64 bits."""
 
 Record = dict[str, Any]
 Progress = Callable[[str, int, int], None]
@@ -32,6 +34,41 @@ class Rows:
         self.lengths.append(length)
         self.times_us.append(time_us)
         self.lines.append(line)
+
+
+def quick(data: bytes) -> Rows | None:
+    """Mooncake requests in whole numbers, one on every line, at the parser's own speed.
+
+    None for any other text: `read` then says what it is, or what is wrong with which line.
+    """
+    import itertools
+
+    import msgspec
+
+    class Request(msgspec.Struct, gc=False):
+        timestamp: int
+        input_length: int
+        hash_ids: list[int]
+        output_length: int = 0
+
+    try:
+        found = msgspec.json.Decoder(Request).decode_lines(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    lines = data.count(b"\n") + (not data.endswith(b"\n"))
+    ids = list(itertools.chain.from_iterable(row.hash_ids for row in found))
+    lengths = [row.input_length for row in found]
+    if lines != len(found) or any(row.output_length < 0 for row in found):
+        return None
+    if ids and not -(2**63) <= min(ids) <= max(ids) < 2**63:
+        return None
+    if not 0 <= min(lengths) <= max(lengths) < 2**62:
+        return None
+    starts = list(itertools.accumulate((len(row.hash_ids) for row in found), initial=0))
+    times = [row.timestamp * 1000 for row in found]
+    if not -_LATEST_US < min(times) <= max(times) < _LATEST_US:
+        return None
+    return Rows(ids, starts, lengths, times, list(range(1, lines + 1)))
 
 
 def read(data: bytes, name: str, *, local_ids: bool, progress: Progress | None = None) -> Rows:
@@ -79,13 +116,24 @@ def whole(value: Any, what: str, where: str) -> int:  # noqa: ANN401
     """A whole number, not a bool; raises InputError naming `what` and `where`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(f"{where}: {what} is not a whole number", "correct the trace")
+    if not -(2**63) <= value < 2**63:
+        raise InputError(f"{where}: {what} needs more than 64 bits", "correct the trace")
     return value
+
+
+def _tokens(value: Any, what: str, where: str) -> int:  # noqa: ANN401
+    """Tokens of a block, 1 or more; raises InputError naming `what` and `where`."""
+    if not 0 < whole(value, what, where) <= 2**24:
+        raise InputError(f"{where}: {what} {value} is out of range", "correct the trace")
+    return int(value)
 
 
 def instant_us(value: Any, factor: int, where: str) -> int:  # noqa: ANN401
     """A time in units of `factor` microseconds -> whole microseconds."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise InputError(f"{where}: the timestamp is not a number", "correct the trace")
+    if not abs(value) < _LATEST_US / factor:  # also nan
+        raise InputError(f"{where}: the timestamp is out of range", "correct the trace")
     return round(value * factor)
 
 
@@ -107,12 +155,10 @@ def _mooncake(source: Iterator[tuple[int, Any]], name: str, local_ids: bool) -> 
         if not isinstance(chain, list):
             raise InputError(f"{where}: hash_ids is not a list", "correct the trace")
         ids = [whole(v, "a hash id", where) for v in chain]
-        if any(v >= 2**63 or v < -(2**63) for v in ids):
-            raise InputError(f"{where}: a hash id needs more than 64 bits", "renumber the ids")
         if local_ids:
             ids = _namespaced(ids, numbers, where)
         length = whole(record["input_length"], "input_length", where)
-        if not -(2**62) < length < 2**62:
+        if length >= 2**62:
             raise InputError(f"{where}: input_length is out of range", "correct the trace")
         if length < 0 or _negative(record.get("output_length")):
             raise InputError(f"{where}: a negative length", "lengths count tokens: 0 or more")
@@ -181,7 +227,7 @@ def _events(source: Iterator[tuple[int, Any]], name: str, local_ids: bool) -> Ro
                 raise InputError(f"{where}: an event without a type", "correct the log")
             if event["type"] != "BlockStored" or str(event.get("medium") or "GPU").upper() != "GPU":
                 continue
-            size = whole(event.get("block_size"), "block_size", where)
+            size = _tokens(event.get("block_size"), "block_size", where)
             if rows.block_tokens not in (None, size):
                 raise InputError(
                     f"{where}: block size {size} after {rows.block_tokens}", "one trace per size"
@@ -236,12 +282,14 @@ def _lookups(source: Iterator[tuple[int, Any]], name: str, local_ids: bool) -> R
         chain = [number.setdefault(_hashable(h, where), len(number)) for h in hashes]
         stated = record.get("chunk_size")
         if stated is not None:
-            size = whole(stated, "chunk_size", where)
+            size = _tokens(stated, "chunk_size", where)
             if rows.block_tokens not in (None, size):
                 raise InputError(f"{where}: a second chunk size, {size}", "one trace per size")
             rows.block_tokens = size
         length = record.get("seq_len", record.get("num_tokens"))
         tokens = whole(length, "seq_len", where)
+        if not 0 <= tokens < 2**62:
+            raise InputError(f"{where}: seq_len is out of range", "correct the log")
         rows.add(chain, tokens, instant_us(record.get("timestamp"), 10**6, where), line)
     rows.notes = ("lookup log: whole chunks only, a prompt's tail is not in it",)
     return rows

@@ -31,6 +31,7 @@ class Policy(StrEnum):
 TREE = frozenset({Policy.write_through, Policy.write_through_selective, Policy.write_back})
 """Policies of a radix tree with copies on both tiers; only these have a storage tier."""
 
+MOST_BINS = 1_000_000
 NEVER_FULL = 2**62
 
 
@@ -169,6 +170,11 @@ def _bins(trace: Trace, bin_s: float) -> tuple[int, Any]:
     if bin_s <= 0 or trace.requests == 0:
         return 0, jit.zeros(1)
     start, width = int(trace.times_us[0]), round(bin_s * 1e6)
+    if (int(trace.times_us[-1]) - start) // width >= MOST_BINS:
+        raise InputError(
+            f"the trace spans more than {MOST_BINS:,} intervals of {bin_s:g} s",
+            "its timestamps are not in the unit the format says",
+        )
     if jit.COMPILED:
         at = ((trace.times_us - start) // width).astype("i4")
         return int(at[-1]) + 1, at

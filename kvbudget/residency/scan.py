@@ -34,7 +34,7 @@ def skip_blank(data: Array, i: int) -> int:
 @kernel
 def scan_lines(
     data: Array, ids: Array, offsets: Array, lengths: Array, times: Array, lines: Array,
-    have: Array, key_time: Array, key_length: Array, key_ids: Array,
+    have: Array, key_time: Array, key_length: Array, key_output: Array, key_ids: Array,
 ) -> int:  # fmt: skip
     """Parse whole lines of flat objects with whole-number members and one array of them.
 
@@ -130,7 +130,9 @@ def scan_lines(
                         return 1
                     found |= 2
                     lengths[r] = sign * v
-                elif is_key(data, a, z, key_ids):
+                elif is_key(data, a, z, key_ids) or (
+                    sign < 0 and v > 0 and is_key(data, a, z, key_output)
+                ):
                     return 1
             i = skip_blank(data, i)
             if i >= n:
@@ -172,7 +174,8 @@ def scan(data: Any, progress: Any = None) -> tuple[Array, Array, Array, Array, A
     lengths, times = np.empty(rows, np.int64), np.empty(rows, np.int64)
     lines = np.empty(rows, np.int32)
     have = np.zeros(3, np.int64)
-    keys = [np.frombuffer(k, np.uint8) for k in (b"timestamp", b"input_length", b"hash_ids")]
+    names = (b"timestamp", b"input_length", b"output_length", b"hash_ids")
+    keys = [np.frombuffer(name, np.uint8) for name in names]
     at, piece = 0, 1 << 26
     while at < len(view):
         stop = min(len(view), at + piece)

@@ -195,9 +195,11 @@ _HINTS = {
 
 def _dense(raw: Array) -> tuple[Array, int]:
     if not jit.COMPILED:
-        number: dict[int, int] = {}
-        dense = [number.setdefault(v, len(number)) for v in raw]
-        return dense, len(number)
+        order = list(dict.fromkeys(raw))
+        if order == list(range(len(order))):
+            return raw, len(order)
+        number = dict(zip(order, range(len(order)), strict=True))
+        return [number[v] for v in raw], len(order)
     import numpy as np
 
     if len(raw) == 0:

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from kvbudget.errors import InputError
-from kvbudget.residency import jit, keep
+from kvbudget.residency import jit, keep, records
 from kvbudget.residency.curve import curve
 from kvbudget.residency.load import load
 
@@ -155,3 +155,38 @@ def test_lookup_logs(tmp_path):
     trace = load(written(tmp_path, lines(rows)))
     assert facts(trace)[:2] == ([0, 1, 0], [0, 2, 3])
     assert trace.block_tokens == 256
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        lines(ROWS),
+        lines(ROWS).rstrip("\n"),
+        lines([{"session": "a [1] \\ b", **row} for row in ROWS]),
+    ],
+)
+def test_the_quick_reader_gives_what_the_careful_one_gives(text):
+    assert records.quick(text.encode()) == records.read(text.encode(), "t", local_ids=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n" + lines(ROWS),
+        lines(ROWS).replace("250", "250.0"),
+        lines([{**ROWS[0], "output_length": -1}]),
+        lines([{**ROWS[0], "input_length": -1}]),
+        lines([{**ROWS[0], "hash_ids": [2**63]}]),
+        lines([{**ROWS[0], "timestamp": 2**60}]),
+        lines([{"timestamp": 1.0, "seq_len": 600, "chunk_hashes": ["a"]}]),
+        lines(ROWS)[:-20],
+    ],
+)
+def test_the_quick_reader_leaves_the_rest_to_the_careful_one(text):
+    assert records.quick(text.encode()) is None
+
+
+def test_a_negative_output_is_refused_by_every_reader(tmp_path):
+    with pytest.raises(InputError, match=":2: a negative length"):
+        load(written(tmp_path, lines([ROWS[0], {**ROWS[1], "output_length": -1}])))
