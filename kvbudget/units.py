@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 from kvbudget.errors import InputError
 
 Number = int | float
+
+LARGEST = 2**63
+"""Bytes; sizes from here on are slips, and floats would lose or refuse them."""
 
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 
@@ -54,9 +57,12 @@ def parse_size(text: str) -> int:
             f"not a size: {text!r}", "write a number and a unit: 79.6GiB, 80GB, 81559MiB"
         )
     try:
-        return int(Decimal(match.group(1).replace("_", "").replace(",", "")) * factor)
-    except InvalidOperation as exc:
+        size = Decimal(match.group(1).replace("_", "").replace(",", "")) * factor
+    except ArithmeticError as exc:
         raise InputError(f"not a size: {text!r}", "write a number and a unit: 79.6GiB") from exc
+    if abs(size) >= LARGEST:
+        raise InputError(f"more than any machine holds: {text[:40]!r}", "check the unit")
+    return int(size)
 
 
 def parse_count(text: str, unit: str) -> int:
@@ -64,7 +70,10 @@ def parse_count(text: str, unit: str) -> int:
     match = _COUNT.match(text)
     if match is None or match.group(2) not in ("", unit):
         raise InputError(f"not a count of {unit}: {text!r}", f"write a whole number: 445632{unit}")
-    return int(match.group(1).replace("_", "").replace(",", ""))
+    digits = match.group(1).replace("_", "").replace(",", "")
+    if not digits or len(digits) > 18:
+        raise InputError(f"not a count of {unit}: {text[:40]!r}", f"write 445632{unit}")
+    return int(digits)
 
 
 def format_gib(value: float, digits: int = 2) -> str:

@@ -112,6 +112,8 @@ def typed(kind: str, value: object) -> Any:  # noqa: ANN401 - typed by kind
         return parse(kind, value)
     if kind in ("float", "int", "hint", "auto_hint") and isinstance(value, bool):
         raise BadValue(f"not a number: {value}")
+    if isinstance(value, int | float) and not abs(value) < LARGEST:  # also nan
+        raise BadValue("beyond any size")
     if kind in ("int", "hint", "auto_hint") and isinstance(value, float):
         if not value.is_integer():
             raise BadValue(f"not a whole number: {value}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -11,11 +11,14 @@ from kvbudget.errors import InputError
 RECORD_SCHEMA = "kvbudget.watch-record/1"
 
 
+Bytes = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+
 class ProcessReading(msgspec.Struct, frozen=True):
     """One process on a card; `used_memory` (bytes) is null where the platform does not tell."""
 
     pid: int
-    used_memory: int | None
+    used_memory: Bytes | None
 
 
 class GpuReading(msgspec.Struct, frozen=True):
@@ -24,10 +27,10 @@ class GpuReading(msgspec.Struct, frozen=True):
     index: int
     uuid: str | None = None
     name: str | None = None
-    total_memory: int | None = None
-    used_memory: int | None = None
-    free_memory: int | None = None
-    reserved_memory: int | None = None
+    total_memory: Bytes | None = None
+    used_memory: Bytes | None = None
+    free_memory: Bytes | None = None
+    reserved_memory: Bytes | None = None
     processes: tuple[ProcessReading, ...] | None = None
     error: str | None = None
 

@@ -112,7 +112,7 @@ def _apply_slurm(draft: Draft, directives: dict[str, str]) -> None:
                 (
                     int(re.sub(r"\(.*", "", bit))
                     for bit in bits
-                    if re.sub(r"\(.*", "", bit).isdigit()
+                    if is_count(re.sub(r"\(.*", "", bit))
                 ),
                 None,
             )
