@@ -21,13 +21,13 @@ def render_plan(payload: dict[str, Any], options: Sequence[Option], *, markdown:
             f"{asked['concurrency']:,} at once" if asked["concurrency"] else ""]  # fmt: skip
     wanted = ", ".join(part for part in want if part) or "the largest safe share"
     title = f"{model}, {payload['engine']} {payload['engine_version']}: {wanted}"
-    cells = [("", "verdict", "flags", "requests", "KV pool", "tokens", "margin")]
+    cells = [("", "verdict", "requests", "KV pool", "tokens", "margin", "flags")]
     for number, row in enumerate(payload["options"], 1):
         result = row["result"]
         cells.append((
-            str(number), row["verdict"], row["command"] or "(defaults)", f"{row['concurrency']:,}",
+            str(number), row["verdict"], f"{row['concurrency']:,}",
             _gib(result["kv_cache_memory"]), _count(result["kv_cache_tokens"]),
-            _gib(row["margin_memory"]),
+            _gib(row["margin_memory"]), row["command"] or "(defaults)",
         ))  # fmt: skip
     blocks = [f"## {title}" if markdown else title, _table(cells, markdown=markdown)]
     bought = list(_bought(payload["options"]))
@@ -55,7 +55,7 @@ def _count(value: float | None) -> str:
     return "-" if value is None else f"{int(value):,}"
 
 
-LEFT = (1, 2)
+LEFT = (1, 6)
 
 
 def _table(cells: Sequence[tuple[str, ...]], *, markdown: bool) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kvbudget.render.text import plain, render
+from kvbudget.render.grid import grid
+from kvbudget.render.text import columns, plain, render
 from kvbudget.units import format_size
 
 if TYPE_CHECKING:
@@ -40,16 +41,9 @@ def text(document: Document, output: Path | None = None) -> str:
 
 def as_text(title: str, tables: list[Table], notes: list[str], output: Path | None) -> str:
     """A title, tables and notes for a terminal."""
-    from rich.table import Table as Grid
-
     parts: list[Any] = [title]
     for head, rows in tables:
-        grid = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        for k, name in enumerate(head):
-            grid.add_column(name, justify="left" if k == 0 else "right")
-        for row in rows:
-            grid.add_row(*row)
-        parts += ["", grid]
+        parts += ["", "\n".join(grid(head, rows, columns()))]
     if notes:
         parts.append("")
     parts += [f"note: {plain(note)}" for note in notes]

@@ -72,7 +72,7 @@ def render(*parts: RenderableType, output: Path | None = None, width: int | None
     """Rich renderables -> the text to emit."""
     target = console(width, to_file=output is not None)
     for part in parts:
-        target.print(_hanging(part, target.width))
+        target.print(_hanging(part, target.width), soft_wrap=isinstance(part, str) and "\n" in part)
     buffer = target.file
     assert isinstance(buffer, io.StringIO)
     return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
