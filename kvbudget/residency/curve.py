@@ -8,7 +8,9 @@ a Fenwick tree that grows with the requests: each sum is put together once, when
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
+from operator import ne
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.residency import jit
@@ -81,27 +83,14 @@ def stack_distances(
     return distinct
 
 
-@kernel
-def sum_up(steps: Array, short: Array, tokens: int) -> None:
-    """In place: histograms by needed capacity -> hits (blocks, tokens) of each capacity."""
-    reuses = 0
-    blocks = 0
-    lost = 0
-    for c in range(len(steps)):
-        reuses += steps[c]
-        blocks += reuses
-        lost += short[c]
-        steps[c] = blocks
-        short[c] = blocks * tokens - lost
-
-
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """hit_blocks[c] and hit_tokens[c] are the hits of one LRU tier of c blocks, c = 0..blocks."""
+    """hit_blocks[c] are the hits of one LRU tier of c blocks, c = 0..blocks; lost_tokens[c] is what
+    they lack to whole blocks, because a prompt ends inside its last one."""
 
     trace: Trace
     hit_blocks: Array
-    hit_tokens: Array
+    lost_tokens: Array
 
     @property
     def ceiling(self) -> int:
@@ -110,12 +99,14 @@ class Curve:
 
     @property
     def token_ceiling(self) -> int:
-        return int(self.hit_tokens[-1])
+        """Token hits of an unlimited tier."""
+        return self.at(self.trace.blocks)[1]
 
     def at(self, capacity: int) -> tuple[int, int]:
         """(block hits, token hits) of `capacity` blocks."""
         place = min(capacity, len(self.hit_blocks) - 1)
-        return int(self.hit_blocks[place]), int(self.hit_tokens[place])
+        hits = int(self.hit_blocks[place])
+        return hits, hits * self.trace.block_tokens - int(self.lost_tokens[place])
 
     def distinct(self) -> list[int]:
         """Every capacity at which one more block gains hits, and 0."""
@@ -123,8 +114,8 @@ class Curve:
             import numpy as np
 
             return [0, *(np.flatnonzero(np.diff(self.hit_blocks)) + 1).tolist()]
-        hits = self.hit_blocks
-        return [0, *(c for c in range(1, len(hits)) if hits[c] != hits[c - 1])]
+        gains = map(ne, self.hit_blocks, itertools.islice(self.hit_blocks, 1, None))
+        return [0, *itertools.compress(itertools.count(1), gains)]
 
     def knee(self) -> int:
         """The capacity farthest above the straight line from nothing to the smallest capacity that
@@ -157,5 +148,5 @@ def curve(trace: Trace) -> Curve:
         trace.ids, trace.offsets, trace.lengths, trace.block_tokens,
         jit.zeros(trace.blocks), jit.zeros(trace.requests + 1), steps, short,
     )  # fmt: skip
-    sum_up(steps, short, trace.block_tokens)
-    return Curve(trace, steps[: trace.blocks + 1], short[: trace.blocks + 1])
+    hits, lost = jit.running_sum(jit.running_sum(steps)), jit.running_sum(short)
+    return Curve(trace, hits[: trace.blocks + 1], lost[: trace.blocks + 1])

@@ -6,6 +6,7 @@ directory; without it (or with KVBUDGET_PURE_PYTHON=1) the very same functions r
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 from collections.abc import Callable
@@ -65,3 +66,12 @@ def zeros(count: int, kind: str = "i4") -> Any:  # noqa: ANN401 - ndarray or lis
     import numpy as np
 
     return np.zeros(count, dtype=kind)
+
+
+def running_sum(values: Any) -> Any:  # noqa: ANN401 - ndarray or list
+    """Sums of all values up to each; an array is summed in place, a list is not."""
+    if _NUMBA is None:
+        return list(itertools.accumulate(values))
+    import numpy as np
+
+    return np.cumsum(values, out=values)
