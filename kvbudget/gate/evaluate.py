@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvbudget.errors import InputError, KvbudgetError
 from kvbudget.gate import rules_dead, rules_gpu, rules_host, rules_sglang, suppress
 from kvbudget.gate.find import Problem, find
 from kvbudget.gate.finding import LEVELS, Bench, Finding
+from kvbudget.gate.pool import Pools
 from kvbudget.gate.tree import collect, matches
 
 if TYPE_CHECKING:
@@ -86,14 +85,13 @@ def run(request: Request, policy: Policy) -> Report:
     result = find(tree, outside)
     report = Report(result.invocations, problems=result.problems, notes=result.notes)
     bench = Bench(policy.parameters, policy.tested_max_prompt_tokens, request.strict)
-    models = _Models(policy, request)
+    pools = _pools(policy, request)
     for inv in result.invocations:
         _host_facts(inv, policy, request)
-        model = models.of(inv)
         rules_gpu.reading(bench, inv)
         rules_gpu.gpu(bench, inv)
         rules_dead.dead(bench, inv)
-        rules_host.host(bench, inv, model)
+        rules_host.host(bench, inv, pools)
         rules_sglang.fraction(bench, inv)
     rules_gpu.colocated(bench, result.invocations)
     off = _off(policy, request)
@@ -173,62 +171,15 @@ def _host_facts(inv: Invocation, policy: Policy, request: Request) -> None:
         )
 
 
-def _number(amount: Any) -> int:  # noqa: ANN401 - Amount or int
-    return int(getattr(amount, "value", amount))
-
-
-class _Models:
-    """Model configs by id: weights and bytes per token of one rank."""
-
-    def __init__(self, policy: Policy, request: Request) -> None:
-        self.entries: dict[str, tuple[Path | None, float | None]] = {}
-        for name, entry in policy.models.items():
-            entry = entry if isinstance(entry, dict) else {}
-            config = entry.get("config")
-            self.entries[name] = (
-                policy.base / config if config else None,
-                entry.get("weights_gib"),
-            )
-        for name, path in request.model_configs.items():
-            self.entries[name] = (Path(path), self.entries.get(name, (None, None))[1])
-        self.loaded: dict[str, Any] = {}
-
-    def of(self, inv: Invocation) -> dict[str, Any] | None:
-        """Facts of an invocation's model, None if no config is known."""
-        entry = self.entries.get(inv.model or "")
-        if entry is None or inv.tp is None:
-            return None
-        path, weights_gib = entry
-        out: dict[str, Any] = {}
-        if path is not None:
-            model = self._load(inv.model or "", path)
-            dtype = inv.get("kv_cache_dtype")
-            try:
-                out["weights"] = _number(model.weights_bytes(inv.tp, inv.pp))
-                out["bytes_per_token"] = model.bytes_per_token(
-                    inv.tp, inv.pp, kv_dtype=dtype if isinstance(dtype, str) else "auto"
-                )
-            except KvbudgetError:
-                out.setdefault("weights", None)
-        if weights_gib is not None:
-            out["weights"] = int(float(weights_gib) * (1 << 30) / (inv.tp * inv.pp))
-        return out or None
-
-    def _load(self, name: str, path: Path) -> Any:  # noqa: ANN401 - kvbudget.model.Model
-        if name not in self.loaded:
-            from kvbudget.model.config import load_model, model_from_config
-
-            if not path.exists():
-                raise InputError(
-                    f"error: {path}: no such model config", "correct the path in the policy"
-                )
-            if path.is_file():
-                try:
-                    raw = json.loads(path.read_text(encoding="utf-8-sig"))
-                except ValueError as exc:
-                    line = getattr(exc, "lineno", 1)
-                    raise InputError(f"error: {path}:{line}: cannot read as JSON: {exc}") from None
-                self.loaded[name] = model_from_config(raw, name=name)
-            else:
-                self.loaded[name] = load_model(path)
-        return self.loaded[name]
+def _pools(policy: Policy, request: Request) -> Pools:
+    entries: dict[str, tuple[Path | None, float | None]] = {}
+    for name, entry in policy.models.items():
+        entry = entry if isinstance(entry, dict) else {}
+        config, weights = entry.get("config"), entry.get("weights_gib")
+        entries[name] = (
+            policy.base / config if config else None,
+            float(weights) if weights is not None else None,
+        )
+    for name, path in request.model_configs.items():
+        entries[name] = (Path(path), entries.get(name, (None, None))[1])
+    return Pools(entries)

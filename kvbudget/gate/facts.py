@@ -11,6 +11,7 @@ from kvbudget.gate.knowledge import load
 
 if TYPE_CHECKING:
     from kvbudget.gate.invocation import Invocation
+    from kvbudget.gate.pool import Pool
 
 GIB = 1 << 30
 
@@ -101,7 +102,7 @@ class Tier:
     stated: str = ""
 
 
-def tiers(inv: Invocation, model: Any = None) -> list[Tier]:  # noqa: ANN401 - kvbudget.model.Model
+def tiers(inv: Invocation, pool: Pool | None) -> list[Tier]:
     """Active host tiers with a known size."""
     n = local_ranks(inv)
     if n is None:
@@ -139,7 +140,7 @@ def tiers(inv: Invocation, model: Any = None) -> list[Tier]:  # noqa: ANN401 - k
                     flag("kv_transfer_config", whole)
         out += _lmcache(inv, n)
     else:
-        out += _hicache(inv, n, model)
+        out += _hicache(inv, n, pool)
     offload = inv.get("cpu_offload_gb")
     if isinstance(offload, (int, float)) and offload > 0:
         flag("cpu_offload_gb", offload * GIB * n, offload * GIB, offload=False)
@@ -173,7 +174,7 @@ def _lmcache(inv: Invocation, n: int) -> list[Tier]:
     ]
 
 
-def _hicache(inv: Invocation, n: int, model: Any) -> list[Tier]:  # noqa: ANN401
+def _hicache(inv: Invocation, n: int, pool: Pool | None) -> list[Tier]:
     if not inv.get("enable_hierarchical_cache"):
         return []
     size, ratio = inv.get("hicache_size"), inv.get("hicache_ratio")
@@ -191,22 +192,12 @@ def _hicache(inv: Invocation, n: int, model: Any) -> list[Tier]:  # noqa: ANN401
                 str(size),
             )
         ]
-    if isinstance(ratio, (int, float)):
-        pool = device_pool(inv, model)
-        if pool is not None:
-            setting = inv.settings.values["hicache_ratio"]
-            return [
-                Tier(
-                    int(ratio * pool) * n,
-                    "hicache_ratio",
-                    setting.line,
-                    setting.file,
-                    int(ratio * pool),
-                    n,
-                    True,
-                    str(ratio),
-                )
-            ]
+    if isinstance(ratio, (int, float)) and pool is not None and pool.host is not None:
+        at = inv.settings.values["hicache_ratio"]
+        total = pool.host * n
+        return [
+            Tier(total, at.name, at.line, at.file, pool.host, n, True, str(ratio)),
+        ]
     return []
 
 
@@ -271,23 +262,3 @@ def default_fraction(inv: Invocation) -> float | None:
         return None
     value = getattr(amount, "value", None) if amount is not None else None
     return float(value) if value is not None else None
-
-
-def device_pool(inv: Invocation, model: Any) -> int | None:  # noqa: ANN401 - kvbudget.model.Model
-    """KV pool bytes of one rank by utilisation less weights; None without card or model."""
-    total, n = total_bytes(inv), ranks(inv)
-    if total is None or model is None or n is None:
-        return None
-    weights = model.get("weights")
-    if weights is None:
-        return None
-    context = context_bytes(inv)
-    if inv.engine.name == "vllm":
-        u = utilisation(inv)
-        return None if u is None else max(0, int(total * u - weights - context))
-    f = inv.get("mem_fraction_static")
-    if f is None and "mem_fraction_static" not in inv.settings.unresolved:
-        f = default_fraction(inv)
-    if not isinstance(f, (int, float)):
-        return None
-    return max(0, int((total - context) * f - weights))

@@ -8,11 +8,8 @@ from kvbudget.gate.facts import (
     GIB,
     Tier,
     connectors,
-    device_pool,
-    local_ranks,
     offload_backend,
     ranks,
-    release_of,
     tiers,
     version_in,
 )
@@ -21,20 +18,22 @@ from kvbudget.gate.rules_gpu import env_is
 
 if TYPE_CHECKING:
     from kvbudget.gate.invocation import Invocation
+    from kvbudget.gate.pool import Pool, Pools
 
 _DEFAULT_SHM = 64 << 20
 
 
-def host(bench: Bench, inv: Invocation, model: dict[str, Any] | None) -> None:
+def host(bench: Bench, inv: Invocation, pools: Pools) -> None:
     """All rules of the section on one process."""
-    active = tiers(inv, model)
+    pool = pools.of(inv)
+    active = tiers(inv, pool)
     _limits(bench, inv, active)
     _region(bench, inv, active)
     _shm(bench, inv)
-    _pool(bench, inv, active, model)
+    _pool(bench, inv, active, pool)
     _sizes(bench, inv)
     _incomplete(bench, inv)
-    _context(bench, inv, model)
+    _context(bench, inv, pool, pools.knows(inv))
 
 
 def _limits(bench: Bench, inv: Invocation, active: list[Tier]) -> None:
@@ -126,7 +125,7 @@ def _shm(bench: Bench, inv: Invocation) -> None:
         )
 
 
-def _pool(bench: Bench, inv: Invocation, active: list[Tier], model: dict[str, Any] | None) -> None:
+def _pool(bench: Bench, inv: Invocation, active: list[Tier], pool: Pool | None) -> None:
     if inv.engine.name == "sglang":
         ratio = inv.get("hicache_ratio")
         if (
@@ -140,23 +139,19 @@ def _pool(bench: Bench, inv: Invocation, active: list[Tier], model: dict[str, An
         size = inv.get("hicache_size")
         if not inv.get("enable_hierarchical_cache") or not size:
             return
-        pool = device_pool(inv, model)
-        if pool is None:
-            return
-        if size * 10**9 <= pool:
+        if pool is not None and size * 10**9 <= pool.size:
             at = place(inv, "hicache_size")
             level = "error" if version_in(inv, "<0.5.15") else "note"
-            bench.add("GATE046", inv, at["line"], f"host pool {size * 10**9 / GIB:.1f} GiB <= device pool {pool / GIB:.1f} GiB",
+            bench.add("GATE046", inv, at["line"], f"host pool {size * 10**9 / GIB:.1f} GiB <= device pool {pool.size / GIB:.1f} GiB",
                       level=level, file=at["file"], value=size)  # fmt: skip
         return
     offload = [tier for tier in active if tier.offload]
-    pool = device_pool(inv, model)
     n = ranks(inv)
     if not offload or pool is None or n is None:
         return
-    total = sum(tier.total for tier in offload)
-    if total < pool * n:
-        bench.add("GATE046", inv, offload[0].line, f"host tier {total / GIB:.1f} GiB < device pool {pool * n / GIB:.1f} GiB",
+    total, device = sum(tier.total for tier in offload), pool.size * n
+    if total < device:
+        bench.add("GATE046", inv, offload[0].line, f"host tier {total / GIB:.1f} GiB < device pool {device / GIB:.1f} GiB",
                   level="note", file=offload[0].file, value=offload[0].stated)  # fmt: skip
 
 
@@ -284,26 +279,24 @@ def _no_blocks(config: dict[str, Any]) -> bool:
     return not (isinstance(extra, dict) and extra.get("num_cpu_blocks"))
 
 
-def _context(bench: Bench, inv: Invocation, model: dict[str, Any] | None) -> None:
-    """GATE017: one request of max_model_len against the derived pool, even with nothing reserved."""
+def _context(bench: Bench, inv: Invocation, pool: Pool | None, model: bool) -> None:
+    """GATE017: one request of the longest context against the pool with nothing reserved."""
     name = "max_model_len" if inv.engine.name == "vllm" else "context_length"
     length = inv.get(name)
     if not isinstance(length, int) or length <= 0:
         return
-    if model is None:
-        bench.skip("GATE017", inv, "model config")
+    if pool is None:
+        bench.skip("GATE017", inv, "card" if model else "model config")
         return
-    pool = device_pool(inv, model)
-    per_token = model.get("bytes_per_token")
-    if pool is None or not per_token:
-        bench.skip("GATE017", inv, "card or weights")
+    spare = 1 + bench.parameter("GATE017", "tolerance")
+    if pool.most > 0 and (pool.need is None or pool.need <= pool.most * spare):
         return
-    block = inv.get("block_size") or 16
-    need = -(-length // block) * block * per_token
-    if need > pool * 1.1:
-        at = place(inv, name)
-        bench.add("GATE017", inv, at["line"], f"{length} tokens need {need / GIB:.1f} GiB per rank, the pool has about {pool / GIB:.1f} GiB",
-                  file=at["file"], value=length, need_bytes=need, pool_bytes=pool)  # fmt: skip
-
-
-__all__ = ["host", "local_ranks", "release_of"]
+    at = place(inv, name)
+    have = (
+        f"the pool has about {pool.size / GIB:.1f} GiB"
+        if pool.size > 0
+        else "the weights leave no pool"
+    )
+    needed = "room" if pool.need is None else f"{pool.need / GIB:.1f} GiB per rank"
+    bench.add("GATE017", inv, at["line"], f"{length} tokens need {needed}, {have}",
+              file=at["file"], value=length, need_bytes=pool.need, pool_bytes=pool.size)  # fmt: skip

@@ -10,6 +10,7 @@ import yaml
 from kvbudget.gate import policy as policies
 from kvbudget.gate.evaluate import Report, Request, run
 from kvbudget.gate.finding import rule_data
+from kvbudget.gate.policy import Policy
 from kvbudget.render.gate import explain
 
 PAGES = Path(__file__).parents[2] / "docs" / "rules"
@@ -75,3 +76,41 @@ def test_context_not_servable_needs_card_and_model(tmp_path: Path):
     assert [f.rule for f in report.findings if f.level == "error"] == ["GATE017"]
     report = judge(tmp_path, {"a.sh": command.format(4096)})
     assert not [f for f in report.findings if f.level == "error"]
+
+
+LLAMA = (
+    '{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": %d,'
+    ' "intermediate_size": %d, "num_attention_heads": %d, "num_hidden_layers": %d,'
+    ' "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072,'
+    ' "torch_dtype": "bfloat16"}'
+)
+
+
+def test_pools_are_those_of_derive(tmp_path: Path) -> None:
+    (tmp_path / "small.json").write_text(LLAMA % (4096, 14336, 32, 32))
+    (tmp_path / "large.json").write_text(LLAMA % (8192, 28672, 64, 80))
+    run_on = "docker run --ipc=host --memory 400g vllm/vllm-openai:v0.20.2 --model"
+    (tmp_path / "a.sh").write_text(
+        f"{run_on} own/large -tp 2 --max-model-len 131072\n"
+        f"{run_on} own/large -tp 4 --max-model-len 65536\n"
+        f"{run_on} own/small --kv-offloading-size 20\n"
+        f"{run_on} own/small --kv-offloading-size 100\n"
+        f"{run_on} own/large --max-model-len 64\n"
+        f"{run_on} own/other --max-model-len 64\n"
+    )
+    request = Request(
+        root=tmp_path,
+        gpu="H100-80GB",
+        model_configs={
+            "own/small": str(tmp_path / "small.json"),
+            "own/large": str(tmp_path / "large.json"),
+        },
+    )
+    report = run(request, Policy(base=tmp_path))
+    found = [(f.rule, f.line) for f in report.findings if f.rule in ("GATE017", "GATE046")]
+    assert found == [("GATE017", 1), ("GATE046", 3), ("GATE017", 5)]
+    assert [item["needs"] for item in report.skipped if item["rule"] == "GATE017"] == [
+        "model config"
+    ]
+    need = next(f for f in report.findings if f.rule == "GATE017").data["need_bytes"]
+    assert need == pytest.approx(131072 * 2 * 80 * 4 * 128 * 2, rel=0.01)
