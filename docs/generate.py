@@ -80,9 +80,17 @@ def causes() -> dict[Path, str]:
     return {folder / "README.md": cause_index(), **found}
 
 
+def rules() -> dict[Path, str]:
+    """docs/rules/*.md from formulas/gate/rules.yaml."""
+    from kvbudget.gate.finding import rule_data
+    from kvbudget.render.gate import explain
+
+    return {DOCS / "rules" / f"{rule}.md": explain(rule) for rule in rule_data()}
+
+
 def pages() -> dict[Path, str]:
     """Page -> text, for every generated page."""
-    return {DOCS / "words.md": words(), DOCS / "commands.md": commands(), **causes()}
+    return {DOCS / "words.md": words(), DOCS / "commands.md": commands(), **causes(), **rules()}
 
 
 def main() -> int:
