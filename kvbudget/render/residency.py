@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.render.grid import grid
-from kvbudget.render.text import columns, plain, render
+from kvbudget.render.text import columns, plain, render, verbatim
 from kvbudget.units import format_size
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def text(document: Document, output: Path | None = None) -> str:
 
 def as_text(title: str, tables: list[Table], notes: list[str], output: Path | None) -> str:
     """A title, tables and notes for a terminal."""
-    parts: list[Any] = [title]
+    parts: list[Any] = title.split("\n")
     for head, rows in tables:
-        parts += ["", "\n".join(grid(head, rows, columns()))]
+        parts += ["", verbatim(grid(head, rows, columns()))]
     if notes:
         parts.append("")
     parts += [f"note: {plain(note)}" for note in notes]

@@ -15,6 +15,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from rich.console import Console, RenderableType
@@ -35,6 +36,13 @@ def foreign(text: str, style: str = "") -> Text:
     from rich.text import Text
 
     return Text(plain(text), style=style)
+
+
+def verbatim(lines: Iterable[str]) -> Text:
+    """Lines that are laid out already: neither wrapped nor cut."""
+    from rich.text import Text
+
+    return Text("\n".join(lines), no_wrap=True)
 
 
 def can_unicode() -> bool:
@@ -72,7 +80,8 @@ def render(*parts: RenderableType, output: Path | None = None, width: int | None
     """Rich renderables -> the text to emit."""
     target = console(width, to_file=output is not None)
     for part in parts:
-        target.print(_hanging(part, target.width), soft_wrap=isinstance(part, str) and "\n" in part)
+        whole = getattr(part, "no_wrap", False) is True
+        target.print(_hanging(part, target.width), soft_wrap=whole)
     buffer = target.file
     assert isinstance(buffer, io.StringIO)
     return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
