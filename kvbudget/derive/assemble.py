@@ -7,11 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount, Provenance, Term
 from kvbudget.derivation import Derivation
-from kvbudget.derive.flags import Machine, check_value, default_of, in_release, load_flags
+from kvbudget.derive.flags import (
+    Machine,
+    caution,
+    check_value,
+    default_of,
+    in_release,
+    load_flags,
+    refused_word,
+)  # fmt: skip
 from kvbudget.errors import MissingFact
 from kvbudget.formula.evaluate import Facts, Run, evaluate
 from kvbudget.formula.interval import Interval
 from kvbudget.formula.registry import Engine, load_engine
+from kvbudget.formula.versions import holds
 from kvbudget.units import MIB
 
 if TYPE_CHECKING:
@@ -200,9 +209,9 @@ def _take_flags(facts: Gathered, request: Request, engine: Engine, version: str)
         value = request.flags[flag.name] if given else default_of(flag, version, machine)
         if value is None:
             continue
-        if given and flag.unmodelled and value:
-            facts.notes.append(f"{flag.cli[0]}: {flag.unmodelled}; not in these figures "
-                               "(--set weights_memory=SIZE states the sum)")  # fmt: skip
+        if given:
+            said = (caution(flag, value, version, machine), refused_word(flag, value, version))
+            facts.notes += [note for note in said if note]
         source = (
             Provenance("flag", flag.cli[0])
             if given
@@ -234,7 +243,9 @@ def _unit(name: str) -> str:
 def _kinds(request: Request) -> dict[str, str]:
     if request.model is None:
         return {}
-    return {"attention": "mla" if request.model.is_mla else "full"}
+    quantised = request.model.quantization_config is not None
+    return {"attention": "mla" if request.model.is_mla else "full",
+            "checkpoint": "quantised" if quantised else "unquantised"}  # fmt: skip
 
 
 def _take_model(
@@ -247,6 +258,11 @@ def _take_model(
         return
     take_layers(facts, request, engine, version, stage)
     take_estimates(facts, request, engine, version, stage)
+    for row in engine.raw.get("cautions") or ():
+        given = all(name in request.flags for name in row.get("given") or ())
+        holding = all(facts.texts.get(k) == v for k, v in (row.get("when") or {}).items())
+        if given and holding and holds(version, row["versions"]):
+            facts.notes.append(row["note"])
 
 
 def _terms(facts: Gathered, run: Run) -> list[Term]:

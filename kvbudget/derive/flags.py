@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,8 @@ _ASSIGN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 class Flag:
     """One row of flags.yaml. `fact`: the fact its value is, where the name differs.
 
-    unmodelled: what a user who sets the flag should know is not in the figures. least, above,
+    unmodelled: what a user who sets the flag should know is not in the figures, where
+    unmodelled_when (as of a default; `value`: the words that matter) holds. least, above,
     most: bounds of a number; special: values outside them that mean something. choices: the words
     each release takes.
     """
@@ -43,6 +44,7 @@ class Flag:
     doc: str
     fact: str
     unmodelled: str | None = None
+    unmodelled_when: Mapping[str, Any] = field(default_factory=dict)
     least: float | None = None
     above: float | None = None
     most: float | None = None
@@ -79,7 +81,8 @@ def load_flags(engine: str) -> dict[str, Flag]:
         row["name"]: Flag(
             row["name"], tuple(row["cli"]), row["type"], tuple(row.get("defaults") or ()),
             row.get("since"), row.get("removed"), " ".join(str(row.get("doc", "")).split()),
-            row.get("fact", row["name"]), row.get("unmodelled"), row.get("least"),
+            row.get("fact", row["name"]), row.get("unmodelled"),
+            row.get("unmodelled_when") or {}, row.get("least"),
             row.get("above"), row.get("most"), tuple(row.get("special") or ()),
             tuple(row.get("choices") or ()),
         )
@@ -109,6 +112,27 @@ def default_of(flag: Flag, version: str, machine: Machine) -> FlagValue:
     return None
 
 
+def caution(flag: Flag, value: FlagValue, version: str, machine: Machine) -> str | None:
+    """What the figures leave out when the user sets the flag to this value."""
+    texts = {**machine.texts, "value": str(value)}
+    if not value or flag.unmodelled is None or value == default_of(flag, version, machine):
+        return None
+    if not _fits(flag.unmodelled_when, replace(machine, texts=texts)):
+        return None
+    return f"{flag.cli[0]}: {flag.unmodelled} (not in these figures)"
+
+
+def refused_word(flag: Flag, value: FlagValue, version: str) -> str | None:
+    """The words the release takes, where the value is none of them."""
+    for row in flag.choices:
+        if holds(version, row["versions"]):
+            words = row["value"]
+            return (
+                None if value in words else f"{flag.cli[0]} takes {', '.join(words)} in {version}"
+            )
+    return None
+
+
 def _fits(when: Mapping[str, Any], machine: Machine) -> bool:
     device = machine.device.lower()
     for key, wanted in when.items():
@@ -121,7 +145,7 @@ def _fits(when: Mapping[str, Any], machine: Machine) -> bool:
         elif key == "device_has":
             fits = any(word in device for word in wanted)
         else:
-            fits = machine.texts.get(key) == wanted
+            fits = machine.texts.get(key) in (wanted if isinstance(wanted, list) else [wanted])
         if not fits:
             return False
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from kvbudget.model.eras import Setting
 from kvbudget.model.facts import model_facts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kvbudget.derive.assemble import Gathered
     from kvbudget.derive.request import Request
     from kvbudget.formula.registry import Engine
@@ -53,6 +56,7 @@ def _raise_batch(
     """Engine rules that tie the batch limits to the length (index.yaml: batch_rules)."""
     tokens, requests = engine.raw["roles"].get("tokens"), engine.raw["roles"].get("requests")
     texts = {**facts.texts, **traits}
+    _multiply_defaults(facts, engine, version)
     for rule in engine.raw.get("batch_rules") or ():
         if any(texts.get(k) != v for k, v in rule["when"].items()):
             continue
@@ -71,10 +75,45 @@ def _raise_batch(
                 facts.numbers[name] = Amount.exact(least, facts.numbers[name].unit)
 
 
+def _multiply_defaults(facts: Gathered, engine: Engine, version: str) -> None:
+    """Defaults that another setting multiplies (index.yaml: default_factors)."""
+    for rule in engine.raw.get("default_factors") or ():
+        fits = all(facts.texts.get(k) == v for k, v in rule["when"].items())
+        for name in rule["of"] if fits and holds(version, rule["versions"]) else ():
+            if name in facts.numbers and facts.provenance[name].kind == "engine_default":
+                amount = facts.numbers[name]
+                facts.numbers[name] = Amount.exact(amount.value * rule["factor"], amount.unit)
+
+
 def _role(facts: Gathered, engine: Engine, role: str, fallback: int) -> int:
     name = engine.raw["roles"].get(role)
     value = facts.value(name) if name else None
     return fallback if value is None else value
+
+
+def _product(facts: Gathered, names: Iterable[str]) -> int:
+    """The ranks these flags ask for together; an unset one counts one."""
+    return math.prod(facts.value(name) or 1 for name in names)
+
+
+def _attention_ranks(facts: Gathered, engine: Engine) -> int | None:
+    """Ranks of one attention replica where attention is data-parallel, else None."""
+    rule = engine.raw.get("attention_replicas")
+    if rule is None or any(facts.texts.get(k) != v for k, v in rule["when"].items()):
+        return None
+    tp = _role(facts, engine, "tensor_parallel_size", 1)
+    return max(1, tp // _product(facts, [rule["of"]]))
+
+
+def _take_context_ranks(facts: Gathered, engine: Engine, version: str) -> None:
+    """context_ranks: over how many ranks the tokens of a request are spread."""
+    for rule in engine.raw.get("context_ranks") or ():
+        if holds(version, rule["versions"]):
+            ranks = _product(facts, rule["of"])
+            if ranks > 1:
+                source = Provenance("flag", " x ".join(rule["of"]))
+                facts.number("context_ranks", Amount.exact(ranks, "n"), source)
+            return
 
 
 def take_layers(
@@ -93,10 +132,17 @@ def take_layers(
     dtype = facts.texts.get(roles.get("dtype", ""), "auto")
     model = model.with_dtype(dtype)
     state = facts.texts.get(roles.get("state_dtype", ""), "auto")
+    attention_tp = _attention_ranks(facts, engine) or tp
+    shared = engine.raw.get("context_heads")
     groups = model.layer_groups(
-        tp, pp, kv_dtype=kv_dtype, block_size=block, stage=stage, state_dtype=state,
-        engine=engine.name, version=version,
+        attention_tp, pp, kv_dtype=kv_dtype, block_size=block, stage=stage, state_dtype=state,
+        dcp=_product(facts, [shared] if shared else []), engine=engine.name, version=version,
     )  # fmt: skip
+    _take_context_ranks(facts, engine, version)
+    heads = model.num_attention_heads
+    if heads and heads % attention_tp:
+        facts.notes.append(f"{heads} attention heads cannot be divided over {attention_tp} ranks: "
+                           "the engine refuses to start")  # fmt: skip
     facts.groups = groups
     source = Provenance("config", "config.json")
     setting = _setting(facts, request, engine, version)
@@ -133,6 +179,7 @@ def _setting(facts: Gathered, request: Request, engine: Engine, version: str) ->
         _role(facts, engine, "tensor_parallel_size", 1),
         _role(facts, engine, "pipeline_parallel_size", 1),
         gpu.peer if gpu else None, gpu.compute_capability if gpu else None, shared,
+        attention_tp=_attention_ranks(facts, engine),
     )  # fmt: skip
 
 
@@ -145,7 +192,6 @@ def take_estimates(
 
     assert request.model is not None
     roles, gpu = engine.raw["roles"], request.gpu
-    tp = _role(facts, engine, "tensor_parallel_size", 1)
     setting = _setting(facts, request, engine, version)
     tokens = facts.value(roles.get("tokens", ""))
     requests = facts.value(roles.get("requests", ""))
@@ -153,8 +199,7 @@ def take_estimates(
     if tokens is not None and requests is not None:
         batch = Batch(tokens, requests, facts.texts.get("sampler"), gpu.sm_count if gpu else None)
     model = request.model.with_dtype(facts.texts.get(roles.get("dtype", ""), "auto"))
-    parallel = facts.value(roles.get("expert_parallel", "")) or 0
-    ep = tp * _role(facts, engine, "data_parallel_size", 1) if parallel == 1 else max(parallel, 1)
+    ep = _product(facts, engine.raw.get("expert_ranks") or ())
     terms = estimate(model, setting, batch, stage=stage, ep=ep, eager=eager(facts))
     for name, term in terms.items():
         source = term.provenance

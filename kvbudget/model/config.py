@@ -122,10 +122,12 @@ class Model:
         stage: int | None = None,
         ep: int = 1,
         mtp: bool = False,
+        attention_tp: int | None = None,
     ) -> Amount:
         """Weights on one rank, in bytes, as the checkpoint stores them.
 
-        stage: pipeline stage; None takes the heaviest. ep: expert-parallel size. With local
+        stage: pipeline stage; None takes the heaviest. ep: expert-parallel size. attention_tp:
+        ranks of one attention replica under data-parallel attention. With local
         files the total is theirs (headers or index), divided as the config divides. Raises
         MissingFact where neither files nor config state the width of a quantised weight.
         """
@@ -133,7 +135,9 @@ class Model:
         known = self.quantization_config is None or self.quantisation is not None
         if not known and self.checkpoint is None:
             self._require_known_width()
-        shares = [self._rank(tp, pp, number, ep, mtp=mtp) for number in stages]
+        shares = [
+            self._rank(tp, pp, number, ep, mtp=mtp, attention_tp=attention_tp) for number in stages
+        ]
         share = max(shares)
         if self.checkpoint is None:
             if self.quantisation is not None and not self.quantisation.exact:
@@ -203,10 +207,12 @@ class Model:
         groups = self.layer_groups(tp, pp, state_dtype=state_dtype)
         return sum(g.layers * g.state_bytes for g in groups)
 
-    def _rank(self, tp: int, pp: int, stage: int, ep: int, *, mtp: bool) -> int:
+    def _rank(
+        self, tp: int, pp: int, stage: int, ep: int, *, mtp: bool, attention_tp: int | None = None
+    ) -> int:
         return weights.rank_bytes(
             self.anatomy, tp=tp, pp=pp, stage=stage, ep=ep, dtype_bytes=self.dtype_bytes,
-            quantisation=self.quantisation, mtp=mtp,
+            quantisation=self.quantisation, mtp=mtp, attention_tp=attention_tp,
         )  # fmt: skip
 
     def _without_mtp(self, total: int) -> int:

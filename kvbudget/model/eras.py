@@ -24,6 +24,7 @@ class Setting:
 
     shared: others hold a good part of the card before the engine starts (or memory is unified).
     runner: the model runner, where a release has two; None: the release's own for any model.
+    attention_tp: ranks of one attention replica under data-parallel attention; None: all of tp.
     """
 
     engine: str
@@ -35,6 +36,7 @@ class Setting:
     compute_capability: str | None = None
     shared: bool = False
     runner: str | None = None
+    attention_tp: int | None = None
 
 
 @lru_cache(maxsize=1)

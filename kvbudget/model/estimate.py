@@ -64,7 +64,7 @@ def _absorbed_bytes(model: Model, setting: Setting, stage: int) -> int:
             nope = model.text.int("qk_nope_head_dim")
             value = model.text.int("v_head_dim")
             total += mixer.heads * (nope + value) * mixer.latent * model.dtype_bytes
-    return total // setting.tp
+    return total // (setting.attention_tp or setting.tp)
 
 
 def _padding_bytes(model: Model, setting: Setting, stage: int, ep: int) -> int:
@@ -92,12 +92,14 @@ def weights_memory(
     caching allocator rounds up + what kernels pad. Raises MissingFact where the checkpoint's
     width is not known.
     """
-    base = model.weights_bytes(setting.tp, setting.pp, stage=stage, ep=ep, mtp=mtp)
+    base = model.weights_bytes(
+        setting.tp, setting.pp, stage=stage, ep=ep, mtp=mtp, attention_tp=setting.attention_tp
+    )
     extra = rope_cache_bytes(model) + _absorbed_bytes(model, setting, stage)
     if model.quantization_config is None:
         extra += weights.allocator_slack(
             model.anatomy, tp=setting.tp, pp=setting.pp, stage=stage,
-            dtype_bytes=model.dtype_bytes, mtp=mtp,
+            dtype_bytes=model.dtype_bytes, mtp=mtp, attention_tp=setting.attention_tp,
         )  # fmt: skip
     padding = _padding_bytes(model, setting, stage, ep)
     band = constants(setting.engine).get("weights_band_gib", {"low": 0.02, "high": 0.04})

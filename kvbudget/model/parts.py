@@ -7,6 +7,8 @@ from typing import Literal
 
 Kind = Literal["full", "sliding", "chunked", "mla", "linear", "indexer", "cross", "none"]
 Shard = Literal["split", "kv", "expert", "replicated"]
+ATTENTION_PARTS = frozenset({"attention", "indexer", "linear_attention", "mamba", "embedding"})
+"""Parts that data-parallel attention divides over the ranks of one attention replica only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,13 @@ class Weight:
     def numel(self) -> int:
         return self.rows * self.cols * self.copies
 
-    def rank_numel(self, tp: int, ep: int = 1) -> int:
-        """Elements of this tensor on one rank of `tp` (experts: of `ep` when that is larger)."""
+    def rank_numel(self, tp: int, ep: int = 1, attention_tp: int | None = None) -> int:
+        """Elements of this tensor on one rank of `tp` (experts: of `ep` when that is larger).
+
+        attention_tp: ranks of one attention replica, where that is not `tp`.
+        """
+        if attention_tp is not None and self.part in ATTENTION_PARTS:
+            tp = attention_tp
         if self.shard == "replicated":
             return self.numel
         if self.shard == "kv":

@@ -63,17 +63,23 @@ def rank_bytes(
     dtype_bytes: int,
     quantisation: Quantisation | None,
     mtp: bool,
+    attention_tp: int | None = None,
 ) -> int:
     """Bytes of the weights one rank of stage `stage` holds."""
     groups = stage_weights(anatomy, pp=pp, stage=stage, mtp=mtp)
-    return sum(_share(w, tp, ep, dtype_bytes, quantisation) for group in groups for w in group)
+    return sum(
+        _share(w, tp, ep, dtype_bytes, quantisation, attention_tp)
+        for group in groups
+        for w in group
+    )
 
 
 def _share(
-    weight: Weight, tp: int, ep: int, dtype_bytes: int, quantisation: Quantisation | None
-) -> int:
+    weight: Weight, tp: int, ep: int, dtype_bytes: int, quantisation: Quantisation | None,
+    attention_tp: int | None = None,
+) -> int:  # fmt: skip
     whole = weight_bytes(weight, dtype_bytes, quantisation)
-    share = weight.rank_numel(tp, ep)
+    share = weight.rank_numel(tp, ep, attention_tp)
     return whole if share == weight.numel else -(-whole * share // weight.numel)
 
 
@@ -85,8 +91,9 @@ LARGE_ALLOCATION, LARGE_GRAIN, KEPT_REMAINDER = 10 * MIB, 2 * MIB, MIB
 
 
 def allocator_slack(
-    anatomy: Anatomy, *, tp: int, pp: int, stage: int, dtype_bytes: int, mtp: bool = False
-) -> int:
+    anatomy: Anatomy, *, tp: int, pp: int, stage: int, dtype_bytes: int, mtp: bool = False,
+    attention_tp: int | None = None,
+) -> int:  # fmt: skip
     """Bytes an unquantised rank holds beyond its tensors, because large blocks are rounded up.
 
     Tensors an engine fuses (query, key and value; gate and up; all experts of a layer) are one
@@ -97,7 +104,9 @@ def allocator_slack(
         sizes: dict[str, int] = {}
         for number, weight in enumerate(group):
             name = weight.fuse or str(number)
-            sizes[name] = sizes.get(name, 0) + _share(weight, tp, 1, dtype_bytes, None)
+            sizes[name] = sizes.get(name, 0) + _share(
+                weight, tp, 1, dtype_bytes, None, attention_tp
+            )
         for size in sizes.values():
             spare = -size % LARGE_GRAIN
             if size >= LARGE_ALLOCATION and spare <= KEPT_REMAINDER:
