@@ -65,6 +65,22 @@ def register(app: typer.Typer) -> None:
                 autocompletion=complete.releases,
             ),
         ] = None,
+        runner: Annotated[
+            str,
+            typer.Option(
+                "--runner",
+                metavar="RUNNER",
+                help="Whose forward runs: own, or hf (transformers, a cross-check on cpu and fake).",
+            ),
+        ] = "own",
+        load_format: Annotated[
+            str,
+            typer.Option(
+                "--load-format",
+                metavar="FORMAT",
+                help="dummy: random weights; safetensors: the model's own files, streamed.",
+            ),
+        ] = "dummy",
         max_num_batched_tokens: Annotated[
             int | None,
             typer.Option(
@@ -87,6 +103,18 @@ def register(app: typer.Typer) -> None:
         tp: Annotated[
             int, typer.Option("-tp", "--tensor-parallel-size", metavar="N", min=1, help="Ranks.")
         ] = 1,
+        pp: Annotated[
+            int,
+            typer.Option(
+                "-pp", "--pipeline-parallel-size", metavar="N", min=1, help="Pipeline stages."
+            ),
+        ] = 1,
+        expert_parallel: Annotated[
+            bool,
+            typer.Option(
+                "--enable-expert-parallel", help="Spread whole experts over the -tp ranks."
+            ),
+        ] = False,
         dtype: Annotated[
             str,
             typer.Option("--dtype", metavar="DTYPE", help="auto, bfloat16, float16 or float32."),
@@ -143,7 +171,8 @@ def register(app: typer.Typer) -> None:
 
         Weights, activations, non-torch memory and graphs, each on its own, beside the pool they leave.
         """
-        from kvbudget.profile.command import Options, run_command
+        from kvbudget.profile.command import run_command
+        from kvbudget.profile.options import Options
         from kvbudget.render.json_v1 import dumps
         from kvbudget.render.output import emit
         from kvbudget.render.profile import to_markdown, to_text
@@ -155,8 +184,9 @@ def register(app: typer.Typer) -> None:
         result = run_command(
             Options(
                 model=model, device=device, engine=engine, policy=policy,
-                tokens=max_num_batched_tokens, requests=max_num_seqs, utilization=utilization,
-                tp=tp, dtype=dtype, graphs=graphs, all_graphs=all_graphs, gpu=gpu,
+                runner=runner,
+                load_format=load_format, tokens=max_num_batched_tokens, requests=max_num_seqs, utilization=utilization,
+                tp=tp, pp=pp, expert_parallel=expert_parallel, dtype=dtype, graphs=graphs, all_graphs=all_graphs, gpu=gpu,
                 gpu_memory=gpu_memory, decode_steps=decode_steps, timeout=timeout,
                 record=record, replay=replay, dry_run=dry_run,
             ),

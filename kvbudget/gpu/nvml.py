@@ -134,6 +134,42 @@ class Nvml:
                     found.append(_text(uuid))
         return found
 
+    def visible(self, setting: str | None = None) -> list[int | str]:
+        """Devices a CUDA program may use, in its order: card numbers, and MIG slices by UUID.
+
+        setting: CUDA_VISIBLE_DEVICES (None: all). Numbers count cards in the bus's order; a name
+        may be cut short. As in CUDA, the first entry that names nothing ends the list.
+        """
+        cards = list(range(self.count()))
+        if setting is None:
+            return [device for card in cards for device in self._parts(card)]
+        uuids: dict[str, int | str] = {}
+        for card in cards:
+            uuids[self.snapshot(card).uuid or ""] = card
+            uuids |= {name: name for name in self.mig_slices(card)}
+        found: list[int | str] = []
+        for entry in (part.strip() for part in setting.split(",")):
+            named = [device for uuid, device in uuids.items() if entry and uuid.startswith(entry)]
+            if entry.isdigit() and int(entry) in cards:
+                found += self._parts(int(entry))
+            elif len(named) == 1 and not entry.isdigit():
+                found += self._parts(named[0]) if isinstance(named[0], int) else named
+            else:
+                break
+        return found
+
+    def _parts(self, card: int) -> list[int | str]:
+        """A card, or its slices where it is cut. Raises NoDevice for one cut into none."""
+        if not self._mig(self._handle(card)):
+            return [card]
+        slices = self.mig_slices(card)
+        if not slices:
+            raise NoDevice(
+                f"device {card} is in MIG mode without a slice",
+                "create one (nvidia-smi mig -cgi ... -C) or switch MIG off",
+            )
+        return list(slices)
+
     def _handle(self, device: int | str) -> Any:  # noqa: ANN401 - NVML's handle
         if isinstance(device, str):
             return self._call(

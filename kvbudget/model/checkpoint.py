@@ -24,12 +24,17 @@ _WIDTH_BITS = {
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """One entry of a header: name, dtype as written, shape, bytes in the file."""
+    """One entry of a header: name, dtype as written, shape, bytes in the file.
+
+    file: the file's name; offset: where the bytes begin in it.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     bytes: int
+    file: str = ""
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +63,14 @@ def read_header(path: Path) -> list[Tensor]:
     try:
         header = parse_object(raw, path.name)
         entries = [(name, entry) for name, entry in header.items() if name != "__metadata__"]
-        return [_tensor(path.name, name, entry) for name, entry in entries]
+        return [_tensor(path.name, 8 + length, name, entry) for name, entry in entries]
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise InputError(
             f"{path.name} has a broken safetensors header", "check the download"
         ) from exc
 
 
-def _tensor(file: str, name: str, entry: dict[str, Any]) -> Tensor:
+def _tensor(file: str, start: int, name: str, entry: dict[str, Any]) -> Tensor:
     begin, end = entry["data_offsets"]
     shape = tuple(int(size) for size in entry["shape"])
     bits = _WIDTH_BITS.get(entry["dtype"])
@@ -74,7 +79,7 @@ def _tensor(file: str, name: str, entry: dict[str, Any]) -> Tensor:
             f"{file}: {name} spans {end - begin} bytes, its shape says {prod(shape) * bits // 8}",
             "the file is damaged: download it again",
         )
-    return Tensor(name, entry["dtype"], shape, end - begin)
+    return Tensor(name, entry["dtype"], shape, end - begin, file, start + int(begin))
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from dataclasses import asdict
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.errors import InputError, KvbudgetError
@@ -40,7 +41,7 @@ def make_backend(job: Job, rank: int, port: int) -> Backend:
     if job.device in ("cpu", "fake"):
         from kvbudget.profile.backends.tracked import TrackedBackend
 
-        return TrackedBackend(job, model, policy, fake=job.device == "fake")
+        return TrackedBackend(job, model, policy, fake=job.device == "fake", rank=rank)
     from kvbudget.profile.backends.cuda import CudaBackend
 
     return CudaBackend(job, model, policy, rank=rank, port=port)
@@ -61,14 +62,16 @@ def serve(raw: dict[str, Any], send: Any) -> None:  # noqa: ANN401 - a callable
     backend = make_backend(job, rank, int(raw.get("port", 0)))
     send({"scene": asdict(backend.scene())})
     record = run_phases(
-        backend, f"TP{rank}",
+        backend, job.rank_name(rank),
         phases=[p for p in PHASES if p not in ("before", "exit")],
         on_phase=lambda phase: send({"phase": phase}),
         on_snapshot=lambda snapshot: send({"snapshot": asdict(snapshot)}),
     )  # fmt: skip
     failure = None if record.failure is None else asdict(record.failure)
-    send({"done": {"failure": failure, "notes": record.notes,
-                   "versions": {"torch": str(torch.__version__)}}})  # fmt: skip
+    versions = {"torch": str(torch.__version__)}
+    if job.runner == "hf":
+        versions["transformers"] = version("transformers")
+    send({"done": {"failure": failure, "notes": record.notes, "versions": versions}})
 
 
 def main() -> None:

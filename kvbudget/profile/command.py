@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.errors import EXIT_OK, InputError
-from kvbudget.profile.run import Outcome, bundled_model, judge, pick_device, take_record
+from kvbudget.jsonfile import read_object
+from kvbudget.profile.device import BUNDLED, bundled_model, pick_device
+from kvbudget.profile.judge import Outcome, judge
+from kvbudget.profile.take import take_record
 from kvbudget.profile.types import Job, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from kvbudget.profile.options import Options
+
 DEFAULT_POLICY = "vllm"
-
-
-@dataclass(frozen=True)
-class Options:
-    """The command's options; None: not given."""
-
-    model: str | None
-    device: str
-    engine: str
-    policy: str | None
-    tokens: int | None
-    requests: int | None
-    utilization: float | None
-    tp: int
-    dtype: str
-    graphs: bool
-    all_graphs: bool
-    gpu: str | None
-    gpu_memory: str | None
-    decode_steps: int
-    timeout: float
-    record: Path | None
-    replay: Path | None
-    dry_run: bool
 
 
 def run_command(options: Options, on_phase: Callable[[str], None]) -> Outcome:
@@ -102,32 +83,45 @@ def make_job(options: Options) -> Job:
     fraction = 0.9 if options.utilization is None else options.utilization
     if not 0 < fraction <= 1:
         raise InputError(f"a fraction of {fraction:g} is not in (0, 1]", "0.9 is usual")
+    _refuse(options, device)
     return Job(
         model=bundled_model(options.model), device=device, policy=policy.name,
         tokens=options.tokens or 2048, requests=options.requests or 256, utilization=fraction,
-        tp=options.tp, graphs=options.graphs, all_graphs=options.all_graphs, dtype=options.dtype,
+        tp=options.tp, pp=options.pp, ep=options.tp if options.expert_parallel else 1,
+        runner=options.runner, load=options.load_format, graphs=options.graphs, all_graphs=options.all_graphs, dtype=options.dtype,
         capacity=capacity, card=options.gpu, decode_steps=options.decode_steps,
         device_index=index,
     )  # fmt: skip
 
 
+def _refuse(options: Options, device: str) -> None:
+    """Raises InputError for values nobody knows and for combinations that nothing measures."""
+    for value, known, name in (
+        (options.runner, ("own", "hf"), "--runner"),
+        (options.load_format, ("dummy", "safetensors"), "--load-format"),
+        (options.dtype, ("auto", "bfloat16", "float16", "float32"), "--dtype"),
+    ):
+        if value not in known:
+            raise InputError(f"{name} {value}: not known", f"one of: {', '.join(known)}")
+    if options.runner == "own":
+        return
+    for wrong, what in (
+        (device == "cuda", "on a GPU: transformers' kernels are not an engine's"),
+        (options.tp > 1 or options.pp > 1, "with several ranks: transformers does not divide here"),
+        (options.load_format != "dummy", "with the model's own weights"),
+        (options.decode_steps > 0, "with decode steps"),
+    ):
+        if wrong:
+            raise InputError(f"--runner hf does not go {what}", "--runner own")
+
+
 def load_record(path: Path) -> Record:
     """Raises InputError for a file that is not a record of a known schema."""
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise InputError(f"cannot read {path}: {exc.strerror}") from exc
-    except ValueError as exc:
-        raise InputError(f"{path.name} is not JSON") from exc
-    if not isinstance(raw, dict):
-        raise InputError(f"{path.name} is not a profile record", "kvbudget profile --record FILE")
-    return Record.from_json(raw)
+    return Record.from_json(read_object(path, "give a file of kvbudget profile --record"))
 
 
 def save_record(record: Record, path: Path) -> None:
     """Raises InputError where the file cannot be written. The bundled model is kept by name."""
-    from kvbudget.profile.run import BUNDLED
-
     raw = record.to_json()
     if raw["job"]["model"].startswith(str(BUNDLED)):
         raw["job"]["model"] = raw["job"]["model"].removeprefix(str(BUNDLED)).strip("/\\")

@@ -2,75 +2,120 @@
 
 It mirrors what is alive when, not what is computed: attention and expert kernels are stand-ins
 that allocate what the engine's kernels return and nothing else; rotary embedding, norms and
-gates work in place, as the engine's do.
+gates work in place, as the engine's do. Operations that create are plain allocations and copies:
+others would make torch import its compiler for shapes alone (two seconds).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
+from kvbudget.profile.sampling import SamplerBuffers, sample
 from kvbudget.profile.shapes import CHUNK, LayerShape, MixerShape, ModelShape, Projection
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-DTYPES = {2: torch.bfloat16, 4: torch.float32}
+    from kvbudget.profile.cache import DecodeCache
 
 
 class MirrorModel:
-    """One rank of a model. Sizes follow `shape`; `keep_workspace` keeps the expert buffers."""
+    """One rank of a model. Sizes follow `shape`; `keep_workspace` keeps the expert buffers.
+
+    once: run only the first of layers that are alike; right where nothing is computed.
+    tables: bytes of rotary tables.
+    """
 
     def __init__(
         self, shape: ModelShape, *, dtype: torch.dtype, device: str, keep_workspace: bool,
-        workspace: bool = True, real_attention: bool = False,
+        workspace: bool = True, real_attention: bool = False, once: bool = False, tables: int = 0,
     ) -> None:  # fmt: skip
         self.shape, self.dtype, self.device = shape, dtype, device
         self.keep_workspace, self.use_workspace = keep_workspace, workspace
-        self.real_attention = real_attention
+        self.real_attention, self.once, self.tables = real_attention, once, tables
         self.weights: dict[str, Tensor] = {}
         self.workspace: tuple[Tensor, ...] = ()
 
     def load(self, *, fill: bool = True) -> None:
         """Allocate every weight and fill it in place with small random numbers."""
-        groups = [self.shape.rest, *(layer.buffers for layer in self.shape.layers)]
         kinds = {"dtype": self.dtype, "float32": torch.float32, "bytes": torch.uint8}
-        for group in groups:
-            for buffer in group:
+        groups = [("rest", self.shape.rest)]
+        groups += [(str(n), layer.buffers) for n, layer in enumerate(self.shape.layers)]
+        for group, buffers in groups:
+            for buffer in buffers:
                 data = torch.empty(buffer.numel, dtype=kinds[buffer.kind], device=self.device)
                 if fill and buffer.kind == "bytes":
                     data.random_(0, 127)
                 elif fill:
                     data.normal_(0.0, 0.02)
-                self.weights[buffer.name] = data
+                self.weights[f"{group}.{buffer.name}"] = data
+
+    def hold_tables(self) -> None:
+        """Allocate the rotary tables, which engines count as weights."""
+        if self.tables:
+            self.weights["tables"] = torch.zeros(self.tables, dtype=torch.uint8, device=self.device)
 
     def unload(self) -> None:
         self.weights.clear()
         self.workspace = ()
 
-    def forward(self, tokens: int) -> Tensor:
-        """One profile forward of `tokens` tokens without a KV cache; returns hidden states."""
+    def forward(self, tokens: int) -> None:
+        """One profile forward of `tokens` tokens without a KV cache."""
         ids = torch.zeros(tokens, dtype=torch.int64, device=self.device)
-        return self._layers(ids, None)
+        self._layers(ids, None)
 
-    def decode(self, cache: DecodeCache) -> Tensor:
-        """One step of one token per sequence against a static cache; returns hidden states."""
-        hidden = self._layers(cache.ids, cache)
+    def decode(self, cache: DecodeCache) -> None:
+        """One step of one token per sequence against a static cache."""
+        self._layers(cache.ids, cache)
         cache.positions.add_(1)
-        return hidden
 
-    def _layers(self, ids: Tensor, cache: DecodeCache | None) -> Tensor:
-        table = self.weights[self.shape.embedding].view(-1, self.shape.hidden)
-        hidden = torch.index_select(table, 0, ids)
-        held: list[Tensor] = [hidden]
-        del hidden
-        for layer in self.shape.layers:
-            self._layer(layer, held, cache)
-        hidden, residual = held
-        return _norm(hidden.add_(residual))
+    def sample(self, tokens: int, requests: int, extra: SamplerBuffers) -> None:
+        """The sampler on `requests` of `tokens` rows; nothing where another stage has the head."""
+        if not self.shape.last:
+            return
+        shape = self.shape
+        hidden = torch.zeros(tokens, shape.hidden, dtype=self.dtype, device=self.device)
+        head = self.weights.get(f"rest.{shape.head}")
+        if head is not None and head.numel() == shape.vocab_rank * shape.hidden:
+            head = head.view(shape.vocab_rank, shape.hidden)
+        else:
+            head = None
+        sample(hidden, head, requests=requests, vocab=shape.vocab, part=shape.vocab_rank,
+               extra=extra)  # fmt: skip
 
-    def _layer(self, layer: LayerShape, held: list[Tensor], cache: DecodeCache | None) -> None:
+    def _layers(self, ids: Tensor, cache: DecodeCache | None) -> None:
+        arrived = self._arrived(ids)
+        held = [t.clone() for t in arrived] if arrived else [self._embed(ids)]
+        seen: set[object] = set()
+        for number, layer in enumerate(self.shape.layers):
+            # What is alive before a layer is alike from the second on, up to the workspaces.
+            state = (layer, tuple(buffer.numel() for buffer in self.workspace))
+            if self.once and state in seen:
+                continue
+            self._layer(number, layer, held, cache)
+            if number:
+                seen.add(state)
+        hidden = held.pop(0).add_(held.pop()) if len(held) == 2 else held.pop()
+        _norm(hidden)
+
+    def _embed(self, ids: Tensor) -> Tensor:
+        table = self.weights.get(f"rest.{self.shape.embedding}")
+        if table is None or table.dtype != self.dtype:
+            return torch.zeros(len(ids), self.shape.hidden, dtype=self.dtype, device=self.device)
+        return torch.index_select(table.view(-1, self.shape.hidden), 0, ids)
+
+    def _arrived(self, ids: Tensor) -> list[Tensor]:
+        """What the previous pipeline stage sent: hidden states and residual, kept by the caller."""
+        if self.shape.embedding is not None:
+            return []
+        size = (len(ids), self.shape.hidden)
+        return [torch.zeros(size, dtype=self.dtype, device=self.device) for _ in range(2)]
+
+    def _layer(
+        self, number: int, layer: LayerShape, held: list[Tensor], cache: DecodeCache | None
+    ) -> None:
         """`held` is [hidden, residual], emptied and refilled so that no caller keeps a buffer."""
         hidden = held.pop(0)
         if held:
@@ -80,30 +125,32 @@ class MirrorModel:
             residual, hidden = hidden, hidden.clone()
         mixed = [_norm(hidden)]
         del hidden
-        hidden = self._mix(layer, mixed, cache)
+        hidden = self._mix(number, layer, mixed, cache)
         if layer.up is None and not layer.experts:
             held += [hidden, residual]
             return
         # The compiled piece's caller holds the residual that came in while the piece runs.
-        after = residual + hidden
+        after = residual.clone().add_(hidden)
         hidden.copy_(after)
-        held += [self._feed_forward(layer, _norm(hidden)), after]
+        held += [self._feed_forward(number, layer, _norm(hidden)), after]
 
-    def _mix(self, layer: LayerShape, held: list[Tensor], cache: DecodeCache | None) -> Tensor:
+    def _mix(
+        self, number: int, layer: LayerShape, held: list[Tensor], cache: DecodeCache | None
+    ) -> Tensor:
         mixer, x = layer.mixer, held.pop()
         if mixer.kind == "none":
             return x
         if mixer.kind == "linear":
-            return self._linear_attention(mixer, x, layer.number, cache)
+            return self._linear_attention(mixer, x, number, cache)
         if mixer.kind == "mla":
-            return self._latent_attention(mixer, x, layer.number, cache)
-        parts = [self._multiply(p, x) for p in mixer.inputs]
+            return self._latent_attention(mixer, x, number, cache)
+        parts = [self._multiply(number, p, x) for p in mixer.inputs]
         tokens = x.shape[0]
         del x
-        out = self._attend(mixer, parts, tokens, layer.number, cache)
+        out = self._attend(mixer, parts, tokens, number, cache)
         del parts
         assert mixer.output is not None
-        return self._multiply(mixer.output, out)
+        return self._multiply(number, mixer.output, out)
 
     def _attend(
         self, mixer: MixerShape, parts: list[Tensor], tokens: int, number: int,
@@ -115,7 +162,9 @@ class MirrorModel:
         if cache is not None:
             cache.write(number, parts[0])
         if self.real_attention and cache is None and mixer.head_dim == mixer.v_head_dim:
-            return _flash(mixer, parts[0], width)
+            out = _flash(mixer, parts[0], width)
+            if out is not None:
+                return out
         lse = torch.zeros(tokens, max(1, mixer.heads), dtype=torch.float32, device=self.device)
         out = torch.empty(tokens, width, dtype=self.dtype, device=self.device)
         out.fill_(0.01)
@@ -127,13 +176,13 @@ class MirrorModel:
     ) -> Tensor:
         """Prefill form: query, keys with their rotary part appended, values; then the output."""
         tokens = x.shape[0]
-        low = [self._multiply(p, x) for p in mixer.inputs]
+        low = [self._multiply(number, p, x) for p in mixer.inputs]
         high: list[Tensor] = []
         for projection in mixer.inner:
             source = next((t for t in low if t.shape[1] >= projection.width), None)
             if source is None or (len(low) == 1 and len(mixer.inner) > 1):
                 source = low[0]
-            high.append(self._multiply(projection, source[:, : projection.width]))
+            high.append(self._multiply(number, projection, source[:, : projection.width]))
         if cache is not None:
             cache.write(number, low[-1])
         keys = torch.empty(tokens, mixer.key_width, dtype=self.dtype, device=self.device)
@@ -141,7 +190,7 @@ class MirrorModel:
         out = self._attend(mixer, [low[-1]], tokens, number, None)
         del keys, high, low
         assert mixer.output is not None
-        return self._multiply(mixer.output, out)
+        return self._multiply(number, mixer.output, out)
 
     def _linear_attention(
         self, mixer: MixerShape, x: Tensor, number: int, cache: DecodeCache | None
@@ -149,7 +198,7 @@ class MirrorModel:
         """Projections, convolution, the chunked recurrence's float32 and 16-bit buffers, output."""
         tokens, assert_out = x.shape[0], mixer.output
         assert assert_out is not None
-        parts = [self._multiply(p, x) for p in mixer.inputs]
+        parts = [self._multiply(number, p, x) for p in mixer.inputs]
         conv = torch.zeros(tokens, mixer.conv_width, dtype=self.dtype, device=self.device)
         if cache is not None:
             cache.write(number, conv)
@@ -158,7 +207,7 @@ class MirrorModel:
             scratch = self._chunks(mixer, tokens)
         out = torch.zeros(tokens, assert_out.width, dtype=self.dtype, device=self.device)
         del scratch, conv, parts
-        return self._multiply(assert_out, out)
+        return self._multiply(number, assert_out, out)
 
     def _chunks(self, mixer: MixerShape, tokens: int) -> list[Tensor]:
         """Decays, the chunk-local matrix, two corrected operands and one state per chunk."""
@@ -174,34 +223,34 @@ class MirrorModel:
             torch.zeros(chunks, heads, keys, values, dtype=self.dtype, device=new),
         ]
 
-    def _feed_forward(self, layer: LayerShape, x: Tensor) -> Tensor:
+    def _feed_forward(self, number: int, layer: LayerShape, x: Tensor) -> Tensor:
         if not layer.experts:
-            return self._mlp(layer, x)
-        shared = self._mlp(layer, x) if layer.up is not None else None
-        out = self._experts(layer, x)
+            return self._mlp(number, layer, x)
+        shared = self._mlp(number, layer, x) if layer.up is not None else None
+        out = self._experts(number, layer, x)
         if shared is not None:
             out.add_(shared)
         return out
 
-    def _mlp(self, layer: LayerShape, x: Tensor) -> Tensor:
+    def _mlp(self, number: int, layer: LayerShape, x: Tensor) -> Tensor:
         assert layer.up is not None
-        wide = self._multiply(layer.up, x)
+        wide = self._multiply(number, layer.up, x)
         if layer.gated:
             gate, up = wide.chunk(2, dim=1)
-            act = torch.mul(torch.nn.functional.silu(gate, inplace=True), up)
+            act = torch.nn.functional.silu(gate, inplace=True).clone().mul_(up)
             del gate, up
         else:
             act = torch.nn.functional.relu(wide, inplace=True)
         del wide
         if layer.down is None:
             return act.new_zeros(x.shape)
-        return self._multiply(layer.down, act)
+        return self._multiply(number, layer.down, act)
 
-    def _experts(self, layer: LayerShape, x: Tensor) -> Tensor:
+    def _experts(self, number: int, layer: LayerShape, x: Tensor) -> Tensor:
         """Router, top-k, the two workspaces of a fused expert kernel, and its output."""
         tokens, hidden, rows = x.shape[0], x.shape[1], x.shape[0] * layer.top_k
         assert layer.router is not None
-        logits = self._multiply(layer.router, x)
+        logits = self._multiply(number, layer.router, x)
         chosen = torch.topk(logits, layer.top_k, dim=-1)
         if self.use_workspace:
             wide = rows * max(2 * layer.expert_inner, hidden)
@@ -217,114 +266,40 @@ class MirrorModel:
         del chosen, logits
         return out
 
-    def _multiply(self, projection: Projection, x: Tensor) -> Tensor:
+    def _multiply(self, number: int, projection: Projection, x: Tensor) -> Tensor:
         """x W^T; a packed or fused-elsewhere weight only has its output allocated."""
-        weight = self.weights[projection.buffer]
-        if projection.matrix and weight.dtype == x.dtype and x.shape[1] == projection.width:
+        weight = self.weights.get(f"{number}.{projection.buffer}")
+        fits = projection.matrix and x.shape[1] == projection.width
+        if fits and weight is not None and weight.dtype == x.dtype:
             return torch.mm(x, weight.view(projection.out, projection.width).t())
         out = torch.empty(x.shape[0], projection.out, dtype=x.dtype, device=x.device)
         return out.fill_(0.01)
 
-    def sample(self, tokens: int, requests: int, extra: SamplerBuffers) -> None:
-        """Logits of `requests` rows in the model's precision and in float32, then the kernel's own.
-
-        The hidden states of the whole batch stay alive, as in the engine.
-        """
-        hidden = torch.zeros(tokens, self.shape.hidden, dtype=self.dtype, device=self.device)
-        rows = torch.zeros(requests, dtype=torch.int64, device=self.device)
-        picked = torch.index_select(hidden, 0, rows)
-        states = picked.clone()
-        head = self.weights[self.shape.head]
-        vocab, width = self.shape.vocab, self.shape.hidden
-        part = self.shape.vocab_rank
-        if head.numel() == part * width and head.dtype == states.dtype:
-            shard = torch.mm(states, head.view(part, width).t())
-        else:
-            shard = torch.zeros(requests, part, dtype=self.dtype, device=self.device)
-        logits = shard
-        if part != vocab:
-            logits = torch.zeros(requests, vocab, dtype=self.dtype, device=self.device)
-            logits[:, :part].copy_(shard)
-        del shard
-        scores = logits.to(torch.float32)
-        extra.use(scores)
-
-
-class SamplerBuffers:
-    """What one sampler variant keeps: bytes per logit, and per column and multiprocessor."""
-
-    def __init__(self, per_logit: int, per_row: int, rows: int, *, real_sort: bool = False) -> None:
-        self.per_logit, self.per_row, self.rows, self.real_sort = (
-            per_logit,
-            per_row,
-            rows,
-            real_sort,
-        )
-
-    def use(self, scores: Any) -> None:  # noqa: ANN401 - a tensor
-        """Hold them beside `scores` (float32 [requests, vocab]) for a moment."""
-        if self.real_sort:
-            ordered, order = scores.sort(dim=-1, descending=False)
-            del ordered, order
-            return
-        held = []
-        if self.per_logit:
-            held.append(
-                torch.zeros(
-                    scores.numel() * self.per_logit, dtype=torch.uint8, device=scores.device
-                )
-            )
-        if self.per_row and self.rows:
-            size = self.rows * self.per_row * scores.shape[1]
-            held.append(torch.zeros(size, dtype=torch.uint8, device=scores.device))
-        held.clear()
-
-
-class DecodeCache:
-    """Static keys, values and states for `batch` sequences of `context` tokens."""
-
-    def __init__(self, model: MirrorModel, batch: int, context: int) -> None:
-        shape, device = model.shape, model.device
-        self.ids = torch.zeros(batch, dtype=torch.int64, device=device)
-        self.positions = torch.zeros(batch, 1, 1, dtype=torch.int64, device=device)
-        self.slots: dict[int, Tensor] = {}
-        for layer in shape.layers:
-            width = layer.mixer.cache_width or layer.mixer.conv_width
-            if width:
-                self.slots[layer.number] = torch.zeros(
-                    batch, context, width, dtype=model.dtype, device=device
-                )
-
-    def first(self, batch: int) -> DecodeCache:
-        """The first `batch` sequences of this cache, sharing its memory."""
-        part = object.__new__(DecodeCache)
-        part.ids, part.positions = self.ids[:batch], self.positions[:batch]
-        part.slots = {number: slot[:batch] for number, slot in self.slots.items()}
-        return part
-
-    def write(self, number: int, rows: Tensor) -> None:
-        """Put this step's row of every sequence at its position, in place."""
-        slot = self.slots.get(number)
-        if slot is None:
-            return
-        width = min(slot.shape[2], rows.shape[1])
-        index = self.positions.expand(-1, 1, width)
-        slot.scatter_(1, index, rows[:, :width].unsqueeze(1))
-
 
 def _norm(x: Tensor) -> Tensor:
-    """Scale rows in place; the only buffer is one number per row."""
-    return x.div_(torch.linalg.vector_norm(x, dim=-1, keepdim=True).add_(1e-5))
+    """Scale rows in place; the only buffer is one number per row, as a norm kernel's."""
+    return x.div_(x.new_empty(x.shape[0], 1).fill_(1.0))
 
 
-def _flash(mixer: MixerShape, qkv: Tensor, width: int) -> Tensor:
-    """The real fused kernel where there is one (CUDA)."""
-    tokens, dim = qkv.shape[0], mixer.head_dim
-    heads = width // dim
-    q = qkv[:, :width].unflatten(1, (heads, dim)).transpose(0, 1)  # type: ignore[no-untyped-call]
-    kv = qkv[:, -2 * mixer.kv_heads * dim :].unflatten(1, (2 * mixer.kv_heads, dim)).transpose(0, 1)  # type: ignore[no-untyped-call]
-    k, v = kv[: mixer.kv_heads], kv[mixer.kv_heads :]
-    out = torch.nn.functional.scaled_dot_product_attention(
-        q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0), is_causal=True, enable_gqa=True
-    )
-    return out.squeeze(0).transpose(0, 1).reshape(tokens, width)
+def _flash(mixer: MixerShape, qkv: Tensor, width: int) -> Tensor | None:
+    """The real fused kernel's output; None where this torch and card have none for the shape.
+
+    Any other kernel of torch's would hold a matrix of tokens x tokens, which no engine does.
+    """
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    tokens, dim, kv_width = qkv.shape[0], mixer.head_dim, mixer.kv_heads * mixer.head_dim
+    if qkv.shape[1] < width + 2 * kv_width:
+        return None
+    parts = (qkv[:, :width], qkv[:, -2 * kv_width : -kv_width], qkv[:, -kv_width:])
+    q, k, v = (part.view(1, tokens, -1, dim).transpose(1, 2) for part in parts)
+    try:
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            out = torch.nn.functional.scaled_dot_product_attention(
+                q, k, v, is_causal=True, enable_gqa=True
+            )
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:
+        return None
+    return out.transpose(1, 2).reshape(tokens, width)

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from kvbudget.errors import InputError, KvbudgetError
 from kvbudget.profile.types import Failure, RankRecord, Scene, Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kvbudget.profile.types import Job
 
@@ -28,7 +27,7 @@ class Child:
     """One rank's process, in a process group of its own."""
 
     def __init__(self, job: Job, rank: int, port: int, env: dict[str, str]) -> None:
-        self.record = RankRecord(f"TP{rank}")
+        self.record = RankRecord(job.rank_name(rank), stage=rank // job.tp)
         self.scene: Scene | None = None
         self.phase = "start"
         self.error: dict[str, Any] | None = None
@@ -87,6 +86,16 @@ class Child:
         self.pipe.close()
         self._stderr.close()
 
+    def explain_death(self) -> None:
+        """The process closed its pipe without a last message: why is its failure."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(5)
+        code, said = self.process.poll(), self.last_words()
+        killed = code == -signal.SIGKILL and not said
+        message = said or ("the kernel ended the process, as it does when memory runs out"
+                           if killed else f"the process ended with {code}")  # fmt: skip
+        self.record.failure = Failure(self.phase, "oom" if killed else "child", message=message)
+
 
 def free_port() -> int:
     """A free TCP port of the loop-back interface."""
@@ -96,39 +105,35 @@ def free_port() -> int:
 
 
 def run_ranks(
-    job: Job, envs: Sequence[dict[str, str]], *, timeout: float,
+    job: Job, envs: Mapping[int, dict[str, str]], *, timeout: float,
     on_phase: Callable[[str], None] | None = None,
 ) -> tuple[list[RankRecord], Scene]:  # fmt: skip
-    """Run one child per entry of `envs` and collect their records.
+    """Run one child per rank of `envs` (rank -> its environment) and collect their records.
 
-    Raises what a child reports as a user error; a child that dies or hangs is a Failure of its
-    phase. No child is alive when this returns or raises, KeyboardInterrupt included.
+    Raises what a child reports as a user error; a child that dies or says nothing for `timeout`
+    seconds is a Failure of its phase, and the others are ended with it. No child is alive when
+    this returns or raises, KeyboardInterrupt included.
     """
     port = free_port() if len(envs) > 1 else 0
     children: list[Child] = []
     try:
-        children = [Child(job, rank, port, env) for rank, env in enumerate(envs)]
+        for rank, env in envs.items():
+            # One by one: those already started must be known if the next one cannot start.
+            children.append(Child(job, rank, port, env))
         _listen(children, timeout, on_phase)
     finally:
-        words = [child.last_words() for child in children]
         for child in children:
             child.stop()
-    for child, said in zip(children, words, strict=True):
+    for child in children:
         if child.error is not None:
             error = KvbudgetError(child.error["what"], child.error["hint"])
             error.exit_code = child.error["code"]
             raise error
-        if not child.done and child.record.failure is None:
-            code = child.process.returncode
-            kind = "oom" if code == -signal.SIGKILL and not said else "child"
-            child.record.failure = Failure(
-                child.phase, kind, message=said or f"the process ended with {code}"
-            )
     scene = next((c.scene for c in children if c.scene is not None), None)
     if scene is None:
-        first = children[0].record.failure
+        failures = [c.record.failure.message for c in children if c.record.failure is not None]
         raise InputError(
-            f"the profile process did not start: {first.message if first else 'no message'}",
+            f"the profile process did not start: {failures[0] if failures else 'no message'}",
             "run with --device cpu to see whether PyTorch itself works",
         )
     return [child.record for child in children], scene
@@ -137,17 +142,17 @@ def run_ranks(
 def _listen(
     children: Sequence[Child], timeout: float, on_phase: Callable[[str], None] | None
 ) -> None:
-    deadline = time.monotonic() + timeout
+    """Until every child has finished, or one has failed: the others may wait for it for ever."""
     with selectors.DefaultSelector() as selector:
         for child in children:
             selector.register(child.pipe, selectors.EVENT_READ, child)
         while selector.get_map():
-            ready = selector.select(max(0.0, deadline - time.monotonic()))
+            ready = selector.select(timeout)
             if not ready:
                 for key in list(selector.get_map().values()):
                     late: Child = key.data
                     late.record.failure = Failure(
-                        late.phase, "timeout", message=f"no answer within {timeout:g} s"
+                        late.phase, "timeout", message=f"silent for {timeout:g} s"
                     )
                 return
             for key, _ in ready:
@@ -155,9 +160,11 @@ def _listen(
                 line = child.pipe.readline()
                 if not line:
                     selector.unregister(child.pipe)
-                    continue
-                phase = child.take(line)
-                if phase and on_phase and child is children[0]:
-                    on_phase(phase)
-                if child.record.failure is not None and len(children) > 1:
+                    if not child.done:
+                        child.explain_death()
+                else:
+                    phase = child.take(line)
+                    if phase and on_phase and child is children[0]:
+                        on_phase(phase)
+                if child.record.failure is not None or child.error is not None:
                     return

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kvbudget.model.layers import stage_ranges
+from kvbudget.model.weights import stage_weights
+
 if TYPE_CHECKING:
     from kvbudget.model.config import Model
     from kvbudget.model.parts import Layer, Mixer, Weight
@@ -25,7 +28,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """A matrix multiply: `out` columns from `width` inputs, by part of a weight buffer."""
+    """A matrix multiply: `out` columns from `width` inputs, by a weight buffer of its layer."""
 
     buffer: str
     width: int
@@ -53,9 +56,11 @@ class MixerShape:
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """One decoder layer on one rank. `up.out` holds gate and up together where there is a gate."""
+    """One decoder layer on one rank; equal shapes mean equal buffers in an equal order.
 
-    number: int
+    `up.out` holds gate and up together where there is a gate.
+    """
+
     mixer: MixerShape
     up: Projection | None
     down: Projection | None
@@ -69,66 +74,74 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """A whole model on one rank."""
+    """One rank of a model. embedding, head: None on pipeline stages that hold none."""
 
     hidden: int
     vocab: int
     vocab_rank: int
     layers: tuple[LayerShape, ...]
     rest: tuple[Buffer, ...]
-    embedding: str
-    head: str
+    embedding: str | None
+    head: str | None
+    last: bool = True
 
 
-def model_shape(model: Model, tp: int) -> ModelShape:
-    """Widths and weight buffers of every layer of one rank of `tp`.
+def model_shape(model: Model, tp: int, *, pp: int = 1, stage: int = 0, ep: int = 1) -> ModelShape:
+    """Widths and weight buffers of every layer of one rank of `tp` in stage `stage` of `pp`.
 
-    The buffers' bytes add up to `model.weights_bytes(tp)` of the config to the byte.
+    ep: ranks the routed experts are spread over, whole (1: divided like everything else).
+    The buffers' bytes add up to `model.weights_bytes` of the config to the byte. Raises
+    InputError for more stages than layers.
     """
-    anatomy = model.anatomy
-    layers = tuple(_layer(model, layer, n, tp) for n, layer in enumerate(anatomy.layers))
-    rest = [*anatomy.first, *anatomy.last, *anatomy.tower, *anatomy.projector]
-    names = [f"rest.{n}.{w.part}" for n, w in enumerate(rest)]
+    anatomy, last = model.anatomy, stage == pp - 1
+    made: dict[int, LayerShape] = {}
+    layers = []
+    for index in stage_ranges(len(anatomy.layers), pp)[stage]:
+        layer = anatomy.layers[index]
+        if id(layer) not in made:
+            made[id(layer)] = _layer(model, layer, tp, ep)
+        layers.append(made[id(layer)])
+    rest = stage_weights(anatomy, pp=pp, stage=stage)[-1]
+    names = [f"{n}.{w.part}" for n, w in enumerate(rest)]
     buffers = [
-        _buffer(name, [w], tp, model.quantisation) for name, w in zip(names, rest, strict=True)
-    ]
+        _buffer(name, [w], tp, ep, model.quantisation)
+        for name, w in zip(names, rest, strict=True)
+    ]  # fmt: skip
     parts = {w.part: name for name, w in reversed(list(zip(names, rest, strict=True)))}
+    embedding = parts.get("embedding") if stage == 0 else None
     return ModelShape(
-        model.hidden_size, model.vocab_size, -(-model.vocab_size // tp), layers, tuple(buffers),
-        parts["embedding"], parts.get("head", parts["embedding"]),
+        model.hidden_size, model.vocab_size, -(-model.vocab_size // tp), tuple(layers),
+        tuple(buffers), embedding, parts.get("head", parts.get("embedding")) if last else None, last,
     )  # fmt: skip
 
 
-def _share(weight: Weight, tp: int, quantisation: Quantisation | None) -> tuple[int, str]:
+def _share(weight: Weight, tp: int, ep: int, quantisation: Quantisation | None) -> tuple[int, str]:
     """(elements or bytes, kind) of a weight on one rank."""
-    share = weight.rank_numel(tp)
+    share = weight.rank_numel(tp, ep)
     if quantisation is not None and quantisation.reaches(weight):
         whole = quantisation.bytes_of(weight)
         return (whole if share == weight.numel else -(-whole * share // weight.numel)), "bytes"
     return share, "float32" if weight.bits32 else "dtype"
 
 
-def _buffer(name: str, weights: list[Weight], tp: int, quantisation: Quantisation | None) -> Buffer:
-    shares = [_share(w, tp, quantisation) for w in weights]
+def _buffer(
+    name: str, weights: list[Weight], tp: int, ep: int, quantisation: Quantisation | None
+) -> Buffer:
+    shares = [_share(w, tp, ep, quantisation) for w in weights]
     return Buffer(name, sum(size for size, _ in shares), shares[0][1])
 
 
-def _buffers(
-    model: Model, layer: Layer, number: int, tp: int
-) -> tuple[list[Buffer], dict[int, str]]:
+def _buffers(model: Model, layer: Layer, tp: int, ep: int) -> tuple[list[Buffer], dict[int, str]]:
     """Weight allocations of a layer; fused tensors of one kind share one. Names by weight id."""
-    groups: dict[tuple[str, str], list[Weight]] = {}
+    groups: dict[str, list[Weight]] = {}
     names: dict[int, str] = {}
     for index, weight in enumerate(layer.weights):
-        kind = _share(weight, tp, model.quantisation)[1]
-        key = (weight.fuse or f"{index}.{weight.part}", kind)
-        groups.setdefault(key, []).append(weight)
-        names[id(weight)] = f"{number}.{key[0]}.{kind}"
-    made = [
-        _buffer(f"{number}.{key}.{kind}", weights, tp, model.quantisation)
-        for (key, kind), weights in groups.items()
-    ]
-    return made, names
+        kind = _share(weight, tp, ep, model.quantisation)[1]
+        name = f"{weight.fuse or f'{index}.{weight.part}'}.{kind}"
+        groups.setdefault(name, []).append(weight)
+        names[id(weight)] = name
+    quantisation = model.quantisation
+    return [_buffer(name, ws, tp, ep, quantisation) for name, ws in groups.items()], names
 
 
 def _rows(weight: Weight, tp: int) -> int:
@@ -140,8 +153,8 @@ def _matrices(weights: tuple[Weight, ...]) -> list[Weight]:
     return [w for w in weights if w.rows > 1 and w.cols > 1]
 
 
-def _layer(model: Model, layer: Layer, number: int, tp: int) -> LayerShape:
-    buffers, names = _buffers(model, layer, number, tp)
+def _layer(model: Model, layer: Layer, tp: int, ep: int) -> LayerShape:
+    buffers, names = _buffers(model, layer, tp, ep)
     by_name = {b.name: b for b in buffers}
 
     def project(weights: list[Weight], width: int, out: int) -> Projection:
@@ -159,7 +172,6 @@ def _layer(model: Model, layer: Layer, number: int, tp: int) -> LayerShape:
     routers = [w for w in layer.feed_forward if w.part == "router" and w.cols > 1]
     experts = [w for w in _matrices(layer.feed_forward) if w.part == "experts"]
     return LayerShape(
-        number=number,
         mixer=_mixer(model, layer.mixer, tp, project),
         up=project(ups, hidden, up_out) if ups else None,
         down=project(down, down[0].rank_numel(tp) // hidden, hidden) if down and ups else None,
@@ -167,7 +179,7 @@ def _layer(model: Model, layer: Layer, number: int, tp: int) -> LayerShape:
         router=project(routers[:1], hidden, routers[0].rows) if routers else None,
         experts=model.num_experts if experts else 0,
         top_k=max(1, model.num_experts_per_tok) if experts else 0,
-        expert_inner=model.moe_intermediate_size // tp if experts else 0,
+        expert_inner=model.moe_intermediate_size // (1 if ep > 1 else tp) if experts else 0,
         buffers=tuple(buffers),
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount, Provenance
 from kvbudget.errors import InputError
+from kvbudget.profile.device import TRACKED
 from kvbudget.profile.types import ProfileTerm, RankRecord, Scene, Snapshot
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ LEAK_TOLERANCE = 64 * 2**20
 
 @dataclass
 class RankBudget:
-    """One rank's terms and what follows from them. `lhs` is the budget, `rhs` the counted terms."""
+    """One rank's terms and what follows from them. `lhs` is the budget, `rhs` the counted terms.
+
+    forward: bytes the forward alone needs above the weights, without the sampler.
+    """
 
     rank: str
     terms: list[ProfileTerm]
@@ -31,6 +35,8 @@ class RankBudget:
     counted: tuple[str, ...]
     stable: bool
     notes: list[str] = field(default_factory=list)
+    stage: int = 0
+    forward: int | None = None
 
     def term(self, name: str) -> int | None:
         return next((t.value for t in self.terms if t.name == name), None)
@@ -54,6 +60,7 @@ class Measured:
     transient: int
     non_torch: int
     graphs: int | None
+    forward: int
     before_baseline: int
     context: int | None
 
@@ -79,10 +86,14 @@ def measure(record: RankRecord, policy: Policy) -> Measured:
     """Differences of snapshots under `policy`. Raises InputError for an incomplete record."""
     base, weights = baseline_of(record, policy), _at(record, "weights")
     reset, after = _at(record, "reset"), _at(record, "after")
-    allocated = weights.need("torch_allocated") - base.need("torch_allocated")
-    peak = max(_at(record, phase).need("torch_peak") for phase in ("forward", "sampler"))
-    activations = max(0, peak - reset.need("torch_allocated"))
-    persistent = after.need("torch_allocated") - reset.need("torch_allocated")
+    ready = _at(record, "baseline").need("torch_allocated")
+    allocated = weights.need("torch_allocated") - ready
+    forward, sampler = (_at(record, phase).need("torch_peak") for phase in ("forward", "sampler"))
+    # Libraries' workspaces come from torch's allocator. An engine whose snapshot precedes them
+    # first meets them in its profile run, so they are activations that stay.
+    workspaces = ready - base.need("torch_allocated")
+    transient = max(forward, sampler) - after.need("torch_allocated")
+    persistent = after.need("torch_allocated") - reset.need("torch_allocated") + workspaces
     end = after if policy.consumed == "driver" else weights
     slack = end.need("torch_reserved") - base.need("torch_reserved")
     slack -= end.need("torch_allocated") - base.need("torch_allocated")
@@ -100,10 +111,11 @@ def measure(record: RankRecord, policy: Policy) -> Measured:
         weights=allocated,
         slack=slack,
         persistent=persistent,
-        transient=activations - persistent,
+        transient=max(0, transient),
         non_torch=non_torch(last) - non_torch(base),
         graphs=None if graphs is None else graphs.extra.get("graph_memory"),
-        before_baseline=non_torch(base) - non_torch(first),
+        forward=max(0, forward - reset.need("torch_allocated")),
+        before_baseline=first.need("driver_free") - base.need("driver_free"),
         context=cost,
     )
 
@@ -138,13 +150,13 @@ def split(record: RankRecord, scene: Scene, job: Job, policy: Policy, model: Mod
         graphs = 0
     profiled = policy.consumed != "load"
     facts = _facts(found, job, policy, graphs if job.graphs else 0)
-    outcome = _derive(facts, job, policy, model, notes)
+    outcome = _derive(facts, job, policy, model, notes, record.stage)
     lhs = outcome.get("requested_memory")
     kv = outcome.get("kv_cache_memory")
     applied = outcome.get("cuda_graph_memory_applied") or 0
     outside = found.before_baseline + (0 if applied else graphs)
     terms = [
-        ProfileTerm.measured("weights_memory", found.weights, "allocated bytes"),
+        ProfileTerm.measured("weights_memory", found.weights, _weights_note(scene)),
         ProfileTerm.measured(
             "peak_activation_memory", found.activations,
             f"{found.persistent:,} B stay, {found.transient:,} B are transient",
@@ -206,11 +218,18 @@ def split(record: RankRecord, scene: Scene, job: Job, policy: Policy, model: Mod
         "kv_cache_tokens": outcome.get("kv_cache_tokens"),
         "margin_memory": margin,
     }
-    return RankBudget(record.rank, terms, result, budget, rhs, tuple(counted), stable, notes)
+    return RankBudget(
+        record.rank, terms, result, budget, rhs, tuple(counted), stable, notes, record.stage,
+        found.forward,
+    )  # fmt: skip
+
+
+def _weights_note(scene: Scene) -> str:
+    return "allocated bytes" + ("" if scene.kind in TRACKED else ", rotary tables among them")
 
 
 def _no_driver(scene: Scene) -> str:
-    if scene.kind in ("cpu", "fake"):
+    if scene.kind in TRACKED:
         return "nothing lives outside the tracked allocations on this device"
     return "growth outside torch since the baseline, all owners together"
 
@@ -233,7 +252,12 @@ def _facts(found: Measured, job: Job, policy: Policy, graphs: int) -> dict[str, 
 
 
 def _derive(
-    facts: dict[str, tuple[float, str]], job: Job, policy: Policy, model: Model, notes: list[str]
+    facts: dict[str, tuple[float, str]],
+    job: Job,
+    policy: Policy,
+    model: Model,
+    notes: list[str],
+    stage: int,
 ) -> dict[str, int | None]:
     """The pool and its blocks by the engine's formula files, from measured facts."""
     from kvbudget.derive.assemble import derive
@@ -244,14 +268,15 @@ def _derive(
     stated = {name: Evidence(Amount.exact(v, unit), source) for name, (v, unit) in facts.items()}
     roles = load_engine(policy.engine).raw["roles"]
     for role, value, unit in (
-        ("tensor_parallel_size", job.tp, "n"), ("tokens", job.tokens, "tok"),
-        ("requests", job.requests, "req"),
+        ("tensor_parallel_size", job.tp, "n"), ("pipeline_parallel_size", job.pp, "n"),
+        ("tokens", job.tokens, "tok"), ("requests", job.requests, "req"),
     ):  # fmt: skip
         if role in roles:
             stated[roles[role]] = Evidence(Amount.exact(value, unit), source)
     derived = derive(
         Request(engine=policy.engine, version=policy.version, model=model, stated=stated,
-                gpu_memory=int(facts["total_memory"][0]))
+                gpu_memory=int(facts["total_memory"][0])),
+        stage=stage,
     )  # fmt: skip
     names = ("requested_memory", "kv_cache_memory", "cuda_graph_memory_applied", "num_gpu_blocks",
              "kv_cache_tokens", "multimodal_reserve", "state_memory")  # fmt: skip

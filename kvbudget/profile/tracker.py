@@ -32,6 +32,11 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def reset_peak(self) -> None:
         self.peak, self.peak_reserved = self.allocated, self.reserved
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """torch would import its compiler at the first operation to keep it out of here."""
+        return False
+
     def __torch_dispatch__(
         self,
         func: Any,  # noqa: ANN401 - torch's own signature

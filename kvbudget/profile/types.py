@@ -93,6 +93,7 @@ class ProfileTerm:
 class Job:
     """What to profile. `tokens`: max_num_batched_tokens, `requests`: max_num_seqs.
 
+    ep: ranks the routed experts are spread over. runner: own or hf. load: dummy or safetensors.
     capacity: total bytes of the device to judge by where none is present (None: this machine's).
     """
 
@@ -103,6 +104,10 @@ class Job:
     requests: int = 256
     utilization: float = 0.9
     tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    runner: str = "own"
+    load: str = "dummy"
     graphs: bool = True
     all_graphs: bool = False
     dtype: str = "auto"
@@ -110,6 +115,11 @@ class Job:
     card: str | None = None
     decode_steps: int = 0
     device_index: int = 0
+
+    def rank_name(self, rank: int) -> str:
+        """As engines name it in their logs: `TP1`, or `PP0_TP1` where there are stages."""
+        tensor = f"TP{rank % self.tp}"
+        return tensor if self.pp == 1 else f"PP{rank // self.tp}_{tensor}"
 
 
 @dataclass(slots=True)
@@ -121,6 +131,7 @@ class RankRecord:
     failure: Failure | None = None
     notes: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
+    stage: int = 0
 
     def at(self, phase: str) -> Snapshot | None:
         return next((s for s in self.snapshots if s.phase == phase), None)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The GPU checks, in one go of at most 8 minutes: bash tests/gpu/run.sh [OUT]
-# Needs one NVIDIA GPU and a CUDA build of torch (2.4 or newer) for PYTHON; nothing is downloaded.
+# Needs one NVIDIA GPU and a CUDA build of torch (2.5 or newer) for PYTHON; nothing is downloaded.
 # Leaves in OUT: one record and one JSON per run (replay fixtures) and table.md (for the docs).
 set -uo pipefail
 cd "$(dirname "$0")/../.."

@@ -5,7 +5,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kvbudget.model.config import model_from_config  # noqa: E402
-from kvbudget.profile.mirror import DecodeCache, MirrorModel, SamplerBuffers  # noqa: E402
+from kvbudget.profile.cache import DecodeCache  # noqa: E402
+from kvbudget.profile.mirror import MirrorModel  # noqa: E402
+from kvbudget.profile.sampling import SamplerBuffers  # noqa: E402
 from kvbudget.profile.shapes import model_shape  # noqa: E402
 from kvbudget.profile.tracker import LiveBytes  # noqa: E402
 
@@ -47,20 +49,14 @@ CONFIGS = {
 }  # fmt: skip
 
 
-def measure(config, tokens, *, fake, requests=64, mode=LiveBytes):
-    from contextlib import ExitStack
-
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
+def measure(config, tokens, *, fake, requests=64, mode=LiveBytes, once=False, tp=1, pp=1, stage=0):
     model = model_from_config(config, name="test")
-    with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        if fake:
-            stack.enter_context(FakeTensorMode())
-        tracker = stack.enter_context(mode())
+    device = "meta" if fake else "cpu"
+    with torch.no_grad(), mode() as tracker:
         runner = MirrorModel(
-            model_shape(model, 1), dtype=torch.bfloat16, device="cpu", keep_workspace=True
-        )
+            model_shape(model, tp, pp=pp, stage=stage), dtype=torch.bfloat16, device=device,
+            keep_workspace=True, once=once,
+        )  # fmt: skip
         runner.load(fill=not fake)
         out = [tracker.allocated]
         tracker.reset_peak()
@@ -74,7 +70,7 @@ def measure(config, tokens, *, fake, requests=64, mode=LiveBytes):
             tracker.reset_peak()
             runner.decode(cache)
             out.append(tracker.peak)
-        assert model.checkpoint_bytes == out[0]
+        assert int(model.weights_bytes(tp, pp, stage=stage).value) == out[0]
     return out
 
 
@@ -82,6 +78,26 @@ def measure(config, tokens, *, fake, requests=64, mode=LiveBytes):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_fake_equals_real(name, tokens):
     assert measure(CONFIGS[name], tokens, fake=True) == measure(CONFIGS[name], tokens, fake=False)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_layers_that_are_alike_are_measured_once(name):
+    config = {**CONFIGS[name], "num_hidden_layers": 12}
+    if "layer_types" in config:
+        config["layer_types"] = config["layer_types"] * 3
+    every, once = (measure(config, 256, fake=True, once=o) for o in (False, True))
+    assert once == every
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_stages_and_ranks(stage):
+    """Stages divide the layers; later ones hold what arrives, only the last one samples."""
+    for name in ("dense", "moe", "gdn"):
+        config = CONFIGS[name]
+        fake, real = (measure(config, 256, fake=f, tp=2, pp=3, stage=stage) for f in (True, False))
+        assert fake == real, name
+        samples = fake[3] - fake[2]
+        assert (samples > 0) == (stage == 2), name
 
 
 def test_twice_the_tokens_twice_the_peak():

@@ -7,9 +7,10 @@ import pytest
 from kvbudget.errors import InputError
 from kvbudget.model.config import load_model
 from kvbudget.profile.backends.sim import SimBackend
+from kvbudget.profile.device import BUNDLED
+from kvbudget.profile.judge import judge
 from kvbudget.profile.phases import run_phases
 from kvbudget.profile.policy import load_policy
-from kvbudget.profile.run import BUNDLED, judge
 from kvbudget.profile.split import measure, split
 from kvbudget.profile.types import PHASES, Failure, Job, Record
 

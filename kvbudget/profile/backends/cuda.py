@@ -11,21 +11,23 @@ import torch
 
 from kvbudget.errors import InputError
 from kvbudget.profile import graphs
-from kvbudget.profile.backends.tracked import torch_dtype
+from kvbudget.profile.cache import DecodeCache
 from kvbudget.profile.host import host_memory
-from kvbudget.profile.mirror import DecodeCache, MirrorModel, SamplerBuffers
-from kvbudget.profile.plan import sampler_bytes, workspace_used
+from kvbudget.profile.plan import sampler_bytes
 from kvbudget.profile.protocols import OutOfMemory
-from kvbudget.profile.shapes import model_shape
+from kvbudget.profile.runners import load_files, own_runner, place_of
+from kvbudget.profile.sampling import SamplerBuffers
 from kvbudget.profile.types import Scene, Snapshot
 
 if TYPE_CHECKING:
     from kvbudget.model.config import Model
+    from kvbudget.profile.mirror import MirrorModel
     from kvbudget.profile.policy import Policy
     from kvbudget.profile.types import Job
 
 SORTED_FROM = 32
 """Bytes per logit from which a sampler variant is torch's own sort, run for real here."""
+NO_MEMORY = ("out of memory", "ALLOC_FAILED")
 WARM_UPS = 3
 BLOCK_TOKENS = 16
 
@@ -40,6 +42,7 @@ class CudaBackend:
                 "this torch may be a CPU build; --device cpu and --device fake need no GPU",
             )
         self.job, self.model, self.policy, self.rank, self.port = job, model, policy, rank, port
+        self.place, self.ranks = place_of(job, rank), job.tp * job.pp
         self.device = "cuda:0"
         self.runner: MirrorModel | None = None
         self.integrated = False
@@ -73,11 +76,14 @@ class CudaBackend:
             with torch.no_grad():
                 work()
             torch.cuda.synchronize()
-        except torch.cuda.OutOfMemoryError as exc:
+        except RuntimeError as exc:
+            said = _out_of_memory(exc)
+            if said is None:
+                raise
             free = None
             with contextlib.suppress(RuntimeError):
                 free = int(torch.cuda.mem_get_info(0)[0])
-            raise OutOfMemory(_requested(str(exc)), free, str(exc).splitlines()[0]) from exc
+            raise OutOfMemory(_requested(said), free, said.splitlines()[0]) from exc
 
     def _context(self) -> None:
         from kvbudget.gpu.nvml import open_nvml
@@ -90,13 +96,13 @@ class CudaBackend:
             self._reader = self._nvml.enter_context(open_nvml())
 
     def _nccl(self) -> None:
-        if self.job.tp == 1:
+        if self.ranks == 1:
             return
         import torch.distributed as dist
 
         dist.init_process_group(
             "nccl", init_method=f"tcp://127.0.0.1:{self.port}", rank=self.rank,
-            world_size=self.job.tp,
+            world_size=self.ranks,
         )  # fmt: skip
         dist.all_reduce(torch.ones(1, device=self.device))
         self._tidy()
@@ -113,12 +119,17 @@ class CudaBackend:
         self._tidy()
 
     def _weights(self) -> None:
-        self.runner = MirrorModel(
-            model_shape(self.model, self.job.tp), dtype=torch_dtype(self.model),
-            device=self.device, keep_workspace=self.policy.moe_workspace == "persistent",
-            workspace=workspace_used(self.model, self.policy), real_attention=True,
-        )  # fmt: skip
-        self.runner.load()
+        job, model = self.job, self.model
+        self.runner = own_runner(
+            job, model, self.policy, self.place, device=self.device, on_card=True
+        )
+        if job.load == "dummy":
+            self.runner.load()
+        else:
+            self._notes.append(
+                load_files(self.runner, job, model, self.place, device=self.device, read=True)
+            )
+        self.runner.hold_tables()
 
     def _reset(self) -> None:
         self._tidy()
@@ -154,6 +165,8 @@ class CudaBackend:
         assert self.runner is not None
         sizes = graphs.ladder(self.job.requests)[::-1]
         cache = DecodeCache(self.runner, sizes[0], BLOCK_TOKENS)
+        # Warm up and capture on one stream, as engines do: cuBLAS keeps a workspace per stream,
+        # and one that first appears inside a capture would be counted as the graph's.
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -166,7 +179,7 @@ class CudaBackend:
         for size in sizes if self.job.all_graphs else sizes[:2]:
             before = int(torch.cuda.mem_get_info(0)[0])
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool):
+            with torch.cuda.graph(graph, pool=pool, stream=stream):
                 self.runner.decode(cache.first(size))
             torch.cuda.synchronize()
             captured.append(graph)
@@ -184,6 +197,7 @@ class CudaBackend:
     def _free(self) -> None:
         assert self.runner is not None
         self.runner.unload()
+        self.runner = None
         self._tidy()
 
     def _tidy(self) -> None:
@@ -212,8 +226,22 @@ class CudaBackend:
 
     def close(self) -> None:
         self._nvml.close()
-        if self.job.tp > 1 and torch.distributed.is_initialized():
+        if self.ranks > 1 and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
+
+
+def _out_of_memory(error: BaseException | None) -> str | None:
+    """What an error says about memory that ran out, or None.
+
+    Not only torch's allocator can fail: so do the context, cuBLAS and NCCL, each with an error
+    of its own, and one during a capture is hidden behind the capture's.
+    """
+    while error is not None:
+        said = str(error)
+        if isinstance(error, torch.OutOfMemoryError) or any(w in said for w in NO_MEMORY):
+            return said
+        error = error.__context__
+    return None
 
 
 def _requested(message: str) -> int | None:

@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
+from kvbudget.profile.cache import DecodeCache
 from kvbudget.profile.host import host_memory
-from kvbudget.profile.mirror import DecodeCache, MirrorModel, SamplerBuffers
-from kvbudget.profile.plan import sampler_bytes, workspace_used
+from kvbudget.profile.plan import sampler_bytes
 from kvbudget.profile.protocols import OutOfMemory
-from kvbudget.profile.shapes import model_shape
+from kvbudget.profile.runners import Runner, load_files, own_runner, place_of, torch_dtype
+from kvbudget.profile.sampling import SamplerBuffers
 from kvbudget.profile.tracker import LiveBytes
 from kvbudget.profile.types import Scene, Snapshot
 
 if TYPE_CHECKING:
     from kvbudget.model.config import Model
+    from kvbudget.profile.mirror import MirrorModel
     from kvbudget.profile.policy import Policy
     from kvbudget.profile.types import Job
-
-DTYPES = {2: torch.bfloat16, 4: torch.float32}
-
-
-def torch_dtype(model: Model) -> torch.dtype:
-    """The dtype weights are held in; float16 stays float16."""
-    return torch.float16 if model.dtype in ("float16", "half") else DTYPES[model.dtype_bytes]
 
 
 class TrackedBackend:
     """One rank whose allocator is the tracker: nothing but tensors exists on this device."""
 
-    def __init__(self, job: Job, model: Model, policy: Policy, *, fake: bool) -> None:
+    def __init__(self, job: Job, model: Model, policy: Policy, *, fake: bool, rank: int) -> None:
         self.job, self.policy, self.fake, self.model = job, policy, fake, model
+        self.place, self.device = place_of(job, rank), "meta" if fake else "cpu"
         total, available = host_memory()
         self._available = available
         self.total = job.capacity or total
@@ -42,16 +38,18 @@ class TrackedBackend:
             self.other = total - available
         self._stack = contextlib.ExitStack()
         self._stack.enter_context(torch.no_grad())
-        if fake:
+        if fake and job.runner == "hf":
+            # transformers looks at values, which tensors on the meta device cannot answer.
             from torch._subclasses.fake_tensor import FakeTensorMode
 
             self._stack.enter_context(FakeTensorMode())
+            self.device = "cpu"
         limit = self.total - self.other if job.capacity or not fake else None
         self.tracker = self._stack.enter_context(LiveBytes(limit))
-        self.runner: MirrorModel | None = None
+        self.runner: Runner | None = None
+        self.own: MirrorModel | None = None
         self._notes: list[str] = []
         self._extra: dict[str, int] = {}
-        self._hidden: Any = None
 
     def scene(self) -> Scene:
         kind = "fake" if self.fake else "cpu"
@@ -88,14 +86,23 @@ class TrackedBackend:
             raise OutOfMemory(wanted, left, "this machine has not that much memory free")
 
     def _weights(self) -> None:
-        policy, model = self.policy, self.model
-        self._guard(int(model.weights_bytes(self.job.tp).value))
-        self.runner = MirrorModel(
-            model_shape(model, self.job.tp), dtype=torch_dtype(model), device="cpu",
-            keep_workspace=policy.moe_workspace == "persistent",
-            workspace=workspace_used(model, policy),
-        )  # fmt: skip
-        self.runner.load(fill=not self.fake)
+        job, model, place = self.job, self.model, self.place
+        wanted = model.weights_bytes(job.tp, job.pp, stage=place.stage, ep=job.ep)
+        self._guard(int(wanted.value))
+        if job.runner == "hf":
+            from kvbudget.profile.hf import HfRunner
+
+            self.runner = HfRunner(job.model, dtype=torch_dtype(model), device=self.device)
+        else:
+            self.runner = self.own = own_runner(
+                job, model, self.policy, place, device=self.device, once=self.fake
+            )
+        if job.load == "dummy" or self.own is None:
+            self.runner.load(fill=not self.fake)
+        else:
+            self._notes.append(
+                load_files(self.own, job, model, place, device=self.device, read=not self.fake)
+            )
 
     def _reset(self) -> None:
         gc.collect()
@@ -125,21 +132,21 @@ class TrackedBackend:
 
     def _graphs(self) -> None:
         """No graphs exist here; decode steps are measured where they are asked for."""
-        assert self.runner is not None
-        if not self.job.decode_steps:
+        if not self.job.decode_steps or self.own is None:
             return
         start = self.tracker.allocated
-        cache = DecodeCache(self.runner, min(self.job.requests, 8), self.job.decode_steps)
+        cache = DecodeCache(self.own, min(self.job.requests, 8), self.job.decode_steps)
         self._extra["decode_cache"] = self.tracker.allocated - start
         held = self.tracker.allocated
         self.tracker.reset_peak()
         for _ in range(self.job.decode_steps):
-            self.runner.decode(cache)
+            self.own.decode(cache)
         self._extra["decode_peak"] = self.tracker.peak - held
 
     def _free(self) -> None:
         assert self.runner is not None
         self.runner.unload()
+        self.runner = self.own = None
         gc.collect()
         left = self.tracker.allocated
         if left:

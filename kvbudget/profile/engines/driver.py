@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kvbudget.logs.collect import LogReading
-    from kvbudget.profile.command import Options
     from kvbudget.profile.engines.argv import Launch
-    from kvbudget.profile.run import Outcome
+    from kvbudget.profile.judge import Outcome
+    from kvbudget.profile.options import Options
 
 GRACE = 5.0
 """Seconds between the polite end of a group and the other one."""
@@ -33,9 +33,10 @@ SETTLE = 1.0
 
 def run_engine(options: Options, on_phase: Callable[[str], None]) -> Outcome:
     """The profile of an engine by itself. Raises InputError where it cannot be started."""
+    from kvbudget.profile.device import bundled_model
     from kvbudget.profile.engines.argv import make_launch
+    from kvbudget.profile.judge import Outcome
     from kvbudget.profile.ranks import free_port
-    from kvbudget.profile.run import Outcome, bundled_model
 
     if options.model is None:
         raise InputError("no model to profile", "--model MODEL")

@@ -1,0 +1,95 @@
+"""The modelled terms beside the measured ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kvbudget.model.activation import Batch, Peak, activation_peak
+from kvbudget.model.eras import Setting, choose, constants
+from kvbudget.model.estimate import estimate
+from kvbudget.profile.device import TRACKED
+from kvbudget.units import GIB
+
+if TYPE_CHECKING:
+    from kvbudget.model.config import Model
+    from kvbudget.profile.policy import Policy
+    from kvbudget.profile.split import RankBudget
+    from kvbudget.profile.types import Job, Record
+
+TERMS = ("weights_memory", "peak_activation_memory", "non_torch_memory", "cuda_graph_memory",
+         "context_memory")  # fmt: skip
+SEEN_BY_A_TRACKER = ("weights_memory", "peak_activation_memory")
+
+
+def beside_the_model(
+    worst: RankBudget, model: Model, job: Job, policy: Policy, record: Record
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows (bytes), one per term, and what there is to say about the forward.
+
+    `agrees`: the measured value lies in the modelled band; null where it cannot be compared.
+    """
+    scene = record.scene
+    card = None
+    if job.card is not None:
+        from kvbudget.derive.catalogue import find_gpu
+
+        card = find_gpu(job.card)
+    setting = Setting(
+        policy.engine, policy.version, tp=job.tp, pp=job.pp, peer=card.peer if card else None,
+        compute_capability=scene.compute_capability or (card.compute_capability if card else None),
+    )  # fmt: skip
+    sms = scene.sm_count or (card.sm_count if card else None)
+    batch = Batch(job.tokens, job.requests, sm_count=sms)
+    terms = estimate(
+        model, setting, batch, stage=worst.stage, ep=job.ep, eager=not job.graphs
+    )  # fmt: skip
+    tracked = scene.kind in TRACKED
+    kept = choose(setting, "residue_gib") if "residue_gib" in constants(policy.engine) else None
+    residue = int(max(kept["sampler"], kept["forward"]) * GIB) if kept and tracked else 0
+    rows = []
+    for name in TERMS:
+        if name not in terms:
+            continue
+        amount = terms[name].amount
+        term = next((t for t in worst.terms if t.name == name), None)
+        value = term.value if term and term.source == "measured" else None
+        low = max(0, int(amount.low))
+        if name == "peak_activation_memory":
+            low = max(0, low - residue)  # the mirror keeps no engine's small persistent buffers
+        agrees = None
+        if value is not None and (not tracked or name in SEEN_BY_A_TRACKER):
+            agrees = low <= value <= amount.high
+        rows.append(_row(name, value, int(amount.value), low, int(amount.high), agrees,
+                         terms[name].formula))  # fmt: skip
+    if worst.forward is None or "activation_band" not in constants(policy.engine):
+        return rows, []
+    peak = activation_peak(model, setting, batch, stage=worst.stage)
+    return _with_forward(rows, worst.forward, peak, job, policy)
+
+
+def _with_forward(
+    rows: list[dict[str, Any]], measured: int, peak: Peak, job: Job, policy: Policy
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """The forward alone, which the sampler hides in the peak, and transformers' difference."""
+    closed = peak.forward + peak.workspace
+    band = constants(policy.engine)["activation_band"]
+    slack = int(band["forward_share"] * peak.forward + band["moe_share"] * peak.workspace)
+    low, high = closed - slack, closed + slack
+    own = job.runner == "own"
+    agrees = low <= measured <= high if own else None
+    rows.append(_row("forward_memory", measured, closed, low, high, agrees, "forward + workspace"))
+    if own:
+        return rows, []
+    share = 100 * (measured / closed - 1) if closed else 0.0
+    return rows, [
+        f"transformers' forward needs {measured:,} B, {share:+.1f} % beside the closed form of an "
+        f"engine's ({closed:,} B): it keeps buffers that an engine's fused kernels do not"
+    ]
+
+
+def _row(
+    name: str, measured: int | None, value: int, low: int, high: int, agrees: bool | None,
+    formula: str,
+) -> dict[str, Any]:  # fmt: skip
+    return {"name": name, "measured": measured, "value": value, "low": low, "high": high,
+            "agrees": agrees, "formula": formula}  # fmt: skip
