@@ -48,7 +48,13 @@ def check_dir(path: Path) -> list[Problem]:
         if isinstance(raw, dict) and raw.get("schema") == "kvbudget.formula/1":
             problems += check_file(file)
     for index in sorted(path.rglob("index.yaml")):
-        problems += list(_check_index(index))
+        label = f"{index.parent.name}/{index.name}"
+        try:
+            problems += list(_check_index(index, label))
+        except KvbudgetError:
+            continue  # a file that cannot be read was named above
+        except (KeyError, TypeError, AttributeError) as error:
+            problems.append(Problem(label, f"malformed: {type(error).__name__}: {error}"))
     return problems
 
 
@@ -127,8 +133,7 @@ def _equal(found: Any, wanted: Any) -> bool:  # noqa: ANN401 - number or column
     return bool(found == wanted)
 
 
-def _check_index(index: Path) -> Iterator[Problem]:
-    label = f"{index.parent.name}/{index.name}"
+def _check_index(index: Path, label: str) -> Iterator[Problem]:
     raw = load_yaml(index)
     listed = set()
     for part, rows in raw.get("parts", {}).items():

@@ -59,7 +59,7 @@ class Pattern:
     def regex(self) -> re.Pattern[str]:
         try:
             return re.compile(expand(self.entry.pattern))
-        except re.error as exc:
+        except (re.error, OverflowError) as exc:
             raise KnowledgeError(f"{self.id}: pattern: {exc}", file=self.file) from exc
 
 
@@ -85,12 +85,16 @@ class PatternSet:
 
 def pattern_files(overlays: Sequence[Path] = ()) -> list[Path]:
     """Every pattern file: the shipped ones, then those of each overlay (DIR or DIR/logparsers)."""
-    found = _files_below(knowledge_dir("logparsers"))
+    ours = knowledge_dir("logparsers")
+    found = _files_below(ours)
+    tables = {path.name for path in ours.glob("*.yaml")}  # causes, layouts: no patterns in them
     for overlay in overlays:
         if not overlay.is_dir():
             raise KnowledgeError(f"no such folder: {overlay}", hint="give a folder of YAML files")
         below = overlay / "logparsers"
-        found += _files_below(below) if below.is_dir() else sorted(overlay.rglob("*.yaml"))
+        folder = below if below.is_dir() else overlay
+        own = sorted(folder.rglob("*.yaml"))
+        found += [p for p in own if p.parent != folder or p.name not in tables]
     return found
 
 
@@ -141,5 +145,8 @@ def _parsed(files: list[Path]) -> list[PatternFile]:
 
 
 def _stamp(path: Path) -> bytes:
-    stat = path.stat()
+    try:
+        stat = path.stat()
+    except OSError as exc:
+        raise KnowledgeError(f"cannot read: {exc.strerror}", file=str(path)) from exc
     return f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}".encode(errors="surrogateescape")

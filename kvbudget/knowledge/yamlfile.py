@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import yaml
 
@@ -62,12 +62,45 @@ def _mapping(loader: Any, node: Any) -> dict[Any, Any]:  # noqa: ANN401 - yaml's
 StrictLoader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
 
+MAX_NODES = 200_000
+"""Nodes a file may expand to. The largest of ours has a fifth; a few aliases can mean billions."""
+
+
+def _expanded(node: Any, sizes: dict[int, int]) -> int:  # noqa: ANN401 - yaml's own types
+    """How many nodes `node` stands for once its aliases are copied out."""
+    known = sizes.get(id(node))
+    if known is not None:
+        return known
+    sizes[id(node)] = MAX_NODES + 1  # found again below itself: without end
+    below = node.value if isinstance(node, yaml.CollectionNode) else ()
+    parts = [part for item in below for part in (item if isinstance(item, tuple) else (item,))]
+    size = 1 + sum(_expanded(part, sizes) for part in parts)
+    if size > MAX_NODES:
+        raise yaml.MarkedYAMLError(
+            problem=f"expands to more than {MAX_NODES:,} nodes", problem_mark=node.start_mark
+        )
+    sizes[id(node)] = size
+    return size
+
+
+def _parse(stream: BinaryIO) -> Any:  # noqa: ANN401 - any YAML value
+    loader = StrictLoader(stream)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _expanded(node, {})
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
 @lru_cache(maxsize=64)
 def load_yaml(path: Path) -> Any:  # noqa: ANN401 - any YAML value
     """The parsed file, once per process. Raises KnowledgeError with its position."""
     try:
         with path.open("rb") as stream:
-            return yaml.load(stream, Loader=StrictLoader)
+            return _parse(stream)
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark
         raise KnowledgeError(
@@ -76,7 +109,9 @@ def load_yaml(path: Path) -> Any:  # noqa: ANN401 - any YAML value
             line=mark.line + 1 if mark else None,
             col=mark.column + 1 if mark else None,
         ) from exc
-    except (yaml.YAMLError, UnicodeDecodeError) as exc:
+    except RecursionError as exc:
+        raise KnowledgeError("nested too deeply", file=str(path)) from exc
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError) as exc:
         raise KnowledgeError(f"not YAML: {exc}", file=str(path)) from exc
     except OSError as exc:
         raise KnowledgeError(f"cannot read: {exc.strerror}", file=str(path)) from exc
