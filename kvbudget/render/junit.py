@@ -42,7 +42,7 @@ def as_junit(report: Report) -> str:
             message = _clean(problem.message)
             cases.append(
                 f'<testcase classname={quoteattr(_clean(file))} name="read">'
-                f"<error message={quoteattr(message)}>{escape(f'{file}:{problem.line}: {message}')}</error></testcase>"
+                f"<error message={quoteattr(message)}>{escape(_clean(f'{file}:{problem.line}: {message}'))}</error></testcase>"
             )
         for (key, rule), found in by_file[file].items():
             counts[0] += 1

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from kvbudget.gate.finding import Finding, rule_data
+from kvbudget.gate.knowledge import engine_names
 from kvbudget.gate.suppress import fingerprint
 from kvbudget.render.gate import explain
 from kvbudget.render.json_v1 import dumps
@@ -75,7 +76,7 @@ def _rule(rule: str) -> dict[str, Any]:
         "help": {"text": f"{entry['doc'].strip()} Fix: {entry['fix']}.", "markdown": explain(rule)},
         "helpUri": _HELP.format(rule),
         "defaultConfiguration": {"level": entry["level"]},
-        "properties": {"tags": ["memory", "vllm" if rule < "GATE060" else "sglang"]},
+        "properties": {"tags": ["memory", *(entry.get("engines") or engine_names())]},
     }
 
 

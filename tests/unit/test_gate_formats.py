@@ -19,6 +19,7 @@ import pytest
 import kvbudget
 from kvbudget.cli.app import main
 
+SCHEMAS = Path(__file__).parents[1] / "schemas"
 BAD = "vllm serve own/chat --gpu-memory-utilization 0.97 --swap-space 4\n"
 
 
@@ -77,6 +78,98 @@ def test_sarif(tree: Path):
         place = result["locations"][0]["physicalLocation"]
         assert place["artifactLocation"] == {"uri": "a%25%2Cb.sh", "uriBaseId": "SRCROOT"}
     assert run["invocations"][0]["executionSuccessful"] is True
+
+
+@pytest.fixture
+def hostile(tree: Path) -> Path:
+    """Names and values with markup, quotes and control characters; broken files; suppressions."""
+    (tree / 'a\x01<&"b.sh').write_text(
+        "vllm serve 'own/<&\x02>' --gpu-memory-utilization 0.97\n" * 2
+    )
+    (tree / "broken\x07&.yaml").write_text("vllm: [\n")
+    (tree / "c.sh").write_text(
+        "vllm serve own/a --gpu-memory-utilization 0.97 # kvbudget: ignore[GATE010] own\n"
+        "vllm serve own/a --gpu-memory-utilization 0.97 --max-model-len $LEN\n"
+    )
+    return tree
+
+
+def test_sarif_follows_the_schema_and_the_limits_of_code_scanning(hostile: Path):
+    document = json.loads(gate(hostile, "--format", "sarif").stdout)
+    schema = json.loads((SCHEMAS / "sarif-2.1.0-rtm.5.json").read_text())
+    errors = list(jsonschema.Draft4Validator(schema).iter_errors(document))
+    assert [(list(error.path), error.message) for error in errors] == []
+    (run,) = document["runs"]
+    assert any(result.get("suppressions") for result in run["results"])
+    assert run["invocations"][0]["executionSuccessful"] is False
+    assert len(run["results"]) <= 25_000
+    rules = run["tool"]["driver"]["rules"]
+    assert len(rules) <= 25_000
+    assert all(len(rule["properties"]["tags"]) <= 20 for rule in rules)
+    assert all(len(result["locations"]) <= 1_000 for result in run["results"])
+
+
+JUNIT_CHILDREN = {
+    "testsuites": {"testsuite"},
+    "testsuite": {"testcase"},
+    "testcase": {"failure", "error", "skipped", "system-out"},
+}
+
+
+def test_junit_is_what_ci_servers_read(hostile: Path):
+    text = gate(hostile, "--format", "junit", "--fail-on", "note").stdout
+    root = ElementTree.fromstring(text.encode())
+    for element in root.iter():
+        assert {child.tag for child in element} <= JUNIT_CHILDREN.get(element.tag, set())
+    for suite in (root, *root.iter("testsuite")):
+        said = {
+            name: int(suite.get(name, -1)) for name in ("tests", "failures", "errors", "skipped")
+        }
+        cases = list(suite.iter("testcase"))
+        assert said == {
+            "tests": len(cases),
+            "failures": sum(case.find("failure") is not None for case in cases),
+            "errors": sum(case.find("error") is not None for case in cases),
+            "skipped": sum(case.find("skipped") is not None for case in cases),
+        }
+    assert all(case.get("name") and case.get("classname") for case in root.iter("testcase"))
+    assert int(root.get("errors", 0)) == 1
+
+
+GITLAB = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["description", "check_name", "fingerprint", "severity", "location"],
+        "properties": {
+            "description": {"type": "string", "minLength": 1},
+            "check_name": {"type": "string", "minLength": 1},
+            "fingerprint": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+            "severity": {"enum": ["info", "minor", "major", "critical", "blocker"]},
+            "location": {
+                "type": "object",
+                "required": ["path", "lines"],
+                "properties": {
+                    "path": {"type": "string", "pattern": "^(?!\\./|/)"},
+                    "lines": {
+                        "type": "object",
+                        "required": ["begin"],
+                        "properties": {"begin": {"type": "integer", "minimum": 1}},
+                    },
+                },
+            },
+        },
+    },
+}
+
+
+def test_gitlab_follows_its_documentation(hostile: Path):
+    issues = json.loads(gate(hostile, "--format", "gitlab").stdout)
+    jsonschema.validate(issues, GITLAB)
+    assert len({issue["fingerprint"] for issue in issues}) == len(issues) > 3
+    clean = hostile / "clean"
+    clean.mkdir()
+    assert json.loads(gate(clean, "--format", "gitlab").stdout) == []
 
 
 def test_github_escapes(tree: Path):
