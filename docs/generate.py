@@ -85,12 +85,108 @@ def rules() -> dict[Path, str]:
     from kvbudget.gate.finding import rule_data
     from kvbudget.render.gate import explain
 
-    return {DOCS / "rules" / f"{rule}.md": explain(rule) for rule in rule_data()}
+    folder = DOCS / "rules"
+    table = [(f"[{id}]({id}.md)", row["title"], row["level"]) for id, row in rule_data().items()]
+    index = [
+        "# Rules", "",
+        "What `kvbudget gate` looks for. Made from `formulas/gate/rules.yaml`.", "",
+        *_table(("rule", "meaning", "level"), table), "",
+    ]  # fmt: skip
+    found = {folder / f"{rule}.md": explain(rule) for rule in rule_data()}
+    return {folder / "README.md": "\n".join(index), **found}
+
+
+def engines() -> dict[Path, str]:
+    """docs/engines/*.md: what is known of each program, from formulas/ and logparsers/."""
+    from kvbudget.formula.registry import engine_names
+    from kvbudget.knowledge.patterns import load_patterns
+
+    patterns = load_patterns(()).patterns
+    named = [*engine_names(), *sorted({p.engine for p in patterns} - set(engine_names()))]
+    found, index = {}, []
+    for name in named:
+        lines = [p for p in patterns if p.engine == name and not p.is_failure]
+        failures = [p for p in patterns if p.engine == name and p.is_failure]
+        page = [f"# {name}", "", "What kvbudget knows of it, made from the data.", ""]
+        page += _arithmetic(name) if name in engine_names() else []
+        page += _patterns("Lines that are read", lines, ("id", "releases", "facts", "meaning"))
+        page += _patterns("Failures that are recognised", failures, ("id", "cause", "meaning"))
+        found[DOCS / "engines" / f"{name}.md"] = "\n".join(page)
+        read = "yes" if name in engine_names() else "-"
+        index.append((f"[{name}]({name}.md)", read, str(len(lines)), str(len(failures))))
+    text = [
+        "# Engines and what stands around them", "",
+        "Arithmetic (`derive`, `plan`, the gate) is known of some, lines and failures of all.", "",
+        *_table(("program", "arithmetic", "lines", "failures"), index), "",
+    ]  # fmt: skip
+    return {DOCS / "engines" / "README.md": "\n".join(text), **found}
+
+
+def _arithmetic(name: str) -> list[str]:
+    from kvbudget.derive.flags import load_flags
+    from kvbudget.formula.registry import load_engine
+    from kvbudget.knowledge.yamlfile import load_yaml
+
+    engine = load_engine(name)
+    parts = [
+        (part, row["versions"], f"[{row['file']}](../../formulas/{name}/{row['file']})",
+         " ".join(str(load_yaml(engine.root / row["file"]).get("doc", "")).split()))
+        for part, rows in engine.raw["parts"].items()
+        for row in rows
+    ]  # fmt: skip
+    switches = [
+        (f"`{rule['env']}`" if "env" in rule else "-", key, ", ".join(rule.get("values", {})))
+        for key, rule in (engine.raw.get("selectors") or {}).items()
+    ]
+    flags = [
+        (", ".join(f"`{o}`" for o in flag.cli), _shown(flag.defaults[-1]["value"]), flag.doc)
+        for flag in load_flags(name).values()
+    ]
+    return [
+        "## Arithmetic", "",
+        f"Releases that were read: {', '.join(engine.checked)}. Another release takes the files of",
+        "the range it lies in, and a note says how far it is from one that was read.", "",
+        *_table(("part", "releases", "file", "what it holds"), parts), "",
+        "The environment picks between code paths (`--env NAME=VALUE`):", "",
+        *_table(("variable", "picks", "values"), switches), "",
+        "## Flags", "",
+        "Spelled as the engine spells them; the default is that of the newest releases.", "",
+        *_table(("flag", "default", "meaning"), flags), "",
+    ]  # fmt: skip
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401 - a flag's value
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return "-" if value is None else str(value)
+
+
+def _patterns(title: str, patterns: list[Any], head: tuple[str, ...]) -> list[str]:
+    if not patterns:
+        return []
+    rows = []
+    for pattern in patterns:
+        entry = pattern.entry
+        facts = ", ".join(f"`{fact}`" for fact in entry.yields)
+        cause = getattr(entry, "cause", None)
+        page = f"[{cause}](../causes/{cause}.md)" if cause else "(looks like a cause and is not)"
+        cells = {"id": f"`{entry.id}`", "releases": entry.versions, "facts": facts or "-",
+                 "meaning": " ".join(entry.doc.split()), "cause": page}  # fmt: skip
+        rows.append(tuple(cells[name] for name in head))
+    return [f"## {title}", "", *_table(head, rows), ""]
+
+
+def _table(head: tuple[str, ...], rows: Any) -> list[str]:  # noqa: ANN401 - tuples of cells
+    lines = [head, tuple("---" for _ in head), *rows]
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
 
 
 def pages() -> dict[Path, str]:
     """Page -> text, for every generated page."""
-    return {DOCS / "words.md": words(), DOCS / "commands.md": commands(), **causes(), **rules()}
+    return {
+        DOCS / "words.md": words(), DOCS / "commands.md": commands(),
+        **causes(), **rules(), **engines(),
+    }  # fmt: skip
 
 
 def main() -> int:
