@@ -221,9 +221,12 @@ def drift(
 
     found = look(engine, checkout, engine_version)
     rows: list[tuple[str, ...]] = [
-        (d.verdict, f"{d.file}:{d.step}", d.path, d.anchor or "") for d in found
+        (d.verdict, f"{d.file}:{d.step}", d.path, d.cited or "", str(d.line or ""), d.anchor or "")
+        for d in found
     ]
-    _emit_table("drift", ("verdict", "step", "path", "anchor"), rows, format, output)
+    _emit_table(
+        "drift", ("verdict", "step", "path", "cited", "found", "anchor"), rows, format, output
+    )
     if any(d.verdict != "stands" for d in found):
         raise typer.Exit(EXIT_FINDINGS)
 

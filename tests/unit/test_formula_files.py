@@ -207,3 +207,13 @@ def test_drift_finds_anchors(tmp_path):
     assert found["total_consumed"].verdict == "file gone"
     (tmp_path / "vllm/other.py").write_text("x = total_consumed\n")
     assert {r.step: r for r in drift("vllm", tmp_path)}["total_consumed"].verdict == "moved"
+
+
+def test_drift_reads_the_folder_of_a_wheel(tmp_path):
+    (tmp_path / "sglang/srt/mem_cache").mkdir(parents=True)
+    file = tmp_path / "sglang/srt/mem_cache/memory_pool.py"
+    file.write_text("\n" * 399 + "x\nself.req_to_token = torch.zeros(\n")
+    found = {row.step: row for row in drift("sglang", tmp_path)}
+    table = found["request_table_memory"]
+    assert (table.verdict, table.line, table.cited) == ("stands", 401, "376-410")
+    assert found["pool_tokens"].verdict == "file gone"
