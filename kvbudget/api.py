@@ -234,9 +234,9 @@ def residency_links(
 ) -> Document:
     """Fetch or recompute, per link (`kvbudget.residency-links/1`); rates in tokens/s of a rank."""
     from kvbudget.residency import documents
-    from kvbudget.residency.links import PEAKS, parse_link
+    from kvbudget.residency.links import parse_link, peaks
 
-    found = [parse_link(text) for text in links] or list(PEAKS)
+    found = [parse_link(text) for text in links] or list(peaks())
     return documents.links(found, bytes_per_token, prefill_rate, None)
 
 

@@ -65,9 +65,9 @@ def policies(incomplete: str) -> list[str]:
 
 def links(incomplete: str) -> list[str]:
     """Links with a known rate."""
-    from kvbudget.residency.links import PEAKS
+    from kvbudget.residency.links import peaks
 
-    return _starting((link.name for link in PEAKS), incomplete)
+    return _starting((link.name for link in peaks()), incomplete)
 
 
 def entries(incomplete: str) -> list[str]:

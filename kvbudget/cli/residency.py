@@ -237,14 +237,14 @@ def links(
     """Say for each link: fetch a prefix, or compute it again."""
     from kvbudget.errors import InputError
     from kvbudget.residency import documents
-    from kvbudget.residency.links import PEAKS, Link, parse_link, parse_seconds
+    from kvbudget.residency.links import Link, parse_link, parse_seconds, peaks
 
     bpt = per_token(bytes_per_token, model, tp, kv_cache_dtype)
     if bpt is None:
         raise InputError("how many bytes is a token?", "give --bytes-per-token or --model")
     if prefill_rate is not None and prefill_rate <= 0:
         raise InputError("a prefill rate of 0 or less", "give tokens per second")
-    found = [parse_link(text) for text in link] if link else list(PEAKS)
+    found = [parse_link(text) for text in link] if link else list(peaks())
     if gpu:
         from kvbudget.derive.catalogue import find_gpu
 

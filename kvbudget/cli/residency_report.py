@@ -105,7 +105,7 @@ def report(
     from kvbudget.render import json_v1, residency_report
     from kvbudget.render.output import emit
     from kvbudget.render.residency_progress import bar
-    from kvbudget.residency.links import PEAKS, Link, parse_link
+    from kvbudget.residency.links import Link, parse_link, peaks
     from kvbudget.residency.replay import Policy
     from kvbudget.residency.report import Question
     from kvbudget.residency.report import report as make
@@ -138,7 +138,7 @@ def report(
             )
     if l1 is None:
         raise InputError("how large is the device pool?", "give --l1, or --model and --gpu")
-    found = found or [known for known in PEAKS if known.name.startswith("pcie")]
+    found = found or [known for known in peaks() if known.name.startswith("pcie")]
     loaded = shared.read_trace(trace, block_tokens, sort, local_ids, no_cache)
     chosen = Policy(policy)
     if l2 is None and policy != "lru":

@@ -11,6 +11,7 @@ from kvbudget.residency.curve import curve as all_capacities
 from kvbudget.residency.links import Link, judge
 from kvbudget.residency.replay import Policy, Result, Setup, replay
 from kvbudget.residency.sizes import tokens_of
+from kvbudget.residency.transfer import values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,29 +37,33 @@ def window(
         raise InputError("a rate of 0 or less", "give --rate in tokens per second")
     first = tokens_of(l1, block_tokens, bytes_per_token)
     second = None if l2 is None else tokens_of(l2, block_tokens, bytes_per_token)
-    form = win.closed_form(float(first), None if second is None else float(second), rate)
-    rows: list[Document] = [{"tier": "l1", "seconds": form.l1, "tokens": float(first)}]
+    form = values(
+        "windows", l1_tokens=float(first), token_rate=rate,
+        l2_tokens=None if second is None else float(second),
+    )  # fmt: skip
+    l1_s = form["l1_window"]
+    rows: list[Document] = [{"tier": "l1", "seconds": l1_s, "tokens": float(first)}]
     notes = [win.SIMPLE_FORM_NOTE]
     if second is not None:
+        inclusive, exclusive = form["inclusive_window"], form["exclusive_window"]
         both: Document = {
             "tier": "l1+l2",
-            "inclusive_seconds": form.inclusive,
-            "exclusive_seconds": form.exclusive,
+            "inclusive_seconds": inclusive,
+            "exclusive_seconds": exclusive,
             "tokens": float(second),
         }
         rows.append(both)
         if policy is Policy.exclusive:
-            both["seconds"] = form.exclusive
+            both["seconds"] = exclusive
         elif policy in INCLUSIVE:
-            both["seconds"] = form.inclusive
+            both["seconds"] = inclusive
         elif policy is not None:
             both["seconds"] = None
             notes.append(f"{policy} lies between the two forms: residency simulate says where")
-        assert form.inclusive is not None
-        if form.inclusive > form.l1:
+        if inclusive > l1_s:
             notes.append(
-                f"an inclusive host tier serves reuse gaps between {form.l1 / 60:.1f} and "
-                f"{form.inclusive / 60:.1f} min: below, the device hits anyway; above, both miss"
+                f"an inclusive host tier serves reuse gaps between {l1_s / 60:.1f} and "
+                f"{inclusive / 60:.1f} min: below, the device hits anyway; above, both miss"
             )
         else:
             notes.append(

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kvbudget.errors import InputError
+from kvbudget.knowledge.shipped import load_shipped
+from kvbudget.knowledge.where import knowledge_file
+from kvbudget.residency.transfer import values
 from kvbudget.units import parse_size
 
 
@@ -19,29 +23,21 @@ class Link:
     source: str = "given"
 
 
-PEAKS = (
-    Link("hbm3", 3.35e12, source="data sheet of one HBM3 card"),
-    Link("nvlink-c2c", 450e9, source="data sheet, one direction"),
-    Link("pcie6x16", 128e9, source="link rate, one direction"),
-    Link("pcie5x16", 64e9, source="link rate, one direction"),
-    Link("pcie4x16", 32e9, source="link rate, one direction"),
-    Link("nvme-gen5", 14e9, source="sequential read of an enterprise drive"),
-    Link("100gbe", 12.5e9, source="line rate"),
-    Link("10gbe", 1.25e9, source="line rate"),
-)
-"""Ceilings. Real pinned copies and file systems come in lower, which only moves a verdict towards
-recompute."""
+@lru_cache(maxsize=1)
+def peaks() -> tuple[Link, ...]:
+    """The links known by name (formulas/transfer/links.yaml)."""
+    rows = load_shipped(knowledge_file("formulas", "transfer", "links.yaml"))["links"]
+    return tuple(Link(row["name"], float(row["bandwidth"]), None, row["source"]) for row in rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """read_threshold: R* = B / b for a read whose write happened earlier; swap_threshold = B / 2b.
+    """read_threshold, swap_threshold in tokens per second; ratio: how many times quicker fetching.
 
-    Units: tokens per second. `break_even_tokens`: the shortest prefix that is fetched sooner than
-    computed; None without a latency, or when no length is.
+    `break_even_tokens`: the shortest prefix that is fetched sooner than computed; None without a
+    latency, or when no length is.
     """
 
-    link: Link
     read_threshold: float
     swap_threshold: float
     ratio: float | None
@@ -50,16 +46,18 @@ class Verdict:
 
 
 def judge(link: Link, bytes_per_token: float, prefill_rate: float | None) -> Verdict:
-    """Compare a link with a prefill rate (tokens/s). Above ratio 1 fetching wins."""
-    read = link.bandwidth / bytes_per_token
-    if prefill_rate is None:
-        return Verdict(link, read, read / 2, None, None, None)
-    ratio = read / prefill_rate
-    even: int | None = None
-    if link.latency_s is not None and ratio > 1:
-        # latency + n/read < n/rate
-        even = int(link.latency_s / (1 / prefill_rate - 1 / read)) + 1
-    return Verdict(link, read, read / 2, ratio, "fetch" if ratio > 1 else "recompute", even)
+    """Compare a link with a prefill rate in tokens/s (formulas/transfer/thresholds.yaml)."""
+    found = values(
+        "thresholds",
+        link_bandwidth=link.bandwidth,
+        bytes_per_token=bytes_per_token,
+        prefill_rate=prefill_rate,
+        link_latency=link.latency_s,
+    )
+    ratio = found.get("read_ratio")
+    verdict = None if ratio is None else "fetch" if ratio > 1 else "recompute"
+    even = int(found.get("break_even_tokens", 0)) or None
+    return Verdict(found["read_threshold"], found["swap_threshold"], ratio, verdict, even)
 
 
 _TIMES = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -78,9 +76,9 @@ def parse_link(text: str) -> Link:
     name, given, rest = text.partition("=")
     if not given:
         name, _, latency = text.partition("@")
-        known = next((link for link in PEAKS if link.name == name.lower()), None)
+        known = next((link for link in peaks() if link.name == name.lower()), None)
         if known is None:
-            names = ", ".join(link.name for link in PEAKS)
+            names = ", ".join(link.name for link in peaks())
             raise InputError(f"unknown link {name!r}", f"known: {names}; or NAME=64GB/s[@20us]")
         seconds = parse_seconds(latency) if latency else None
         return Link(known.name, known.bandwidth, seconds, known.source)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.residency import jit
@@ -20,25 +19,6 @@ SIMPLE_FORM_NOTE = (
     "overstates the window, the more the smaller the pool. Windows are bands: give a trace for "
     "p5/p50/p95"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Seconds a block stays in L1, and in L1+L2 when the tiers overlap or are disjoint."""
-
-    l1: float
-    inclusive: float | None = None
-    exclusive: float | None = None
-
-
-def closed_form(l1_tokens: float, l2_tokens: float | None, rate: float) -> Window:
-    """Tokens / (tokens per second). An inclusive host tier reaches max(C1, C2), an exclusive one
-    C1 + C2."""
-    if l2_tokens is None:
-        return Window(l1_tokens / rate)
-    return Window(
-        l1_tokens / rate, max(l1_tokens, l2_tokens) / rate, (l1_tokens + l2_tokens) / rate
-    )
 
 
 @kernel

@@ -118,15 +118,6 @@ def test_curve_agrees_with_simulate(trace):
     assert whole["points"][-1]["hit_blocks"] == whole["ceiling_hit_blocks"]
 
 
-def test_engine_versions_set_the_counting_rules(trace):
-    args = ["simulate", trace, "--l1", "12blk", "--l2", "40blk", "--policy"]
-    old = document(*args, "write_through_selective", "--engine-version", "sglang@0.5.15")
-    assert old["config"]["inserts_per_request"] == 2
-    assert old["config"]["backup_invariant"] == "refuse"
-    with pytest.raises(InputError, match="no rules"):
-        invoke(*args, "write_through", "--engine-version", "sglang@0.4.1")
-
-
 def test_sweep_is_the_same_on_every_executor(trace):
     args = ["sweep", trace, "--l1", "8blk,16blk", "--l2", "24blk,48blk", "--l3", "0,inf"]
     serial = document(*args, "--executor", "serial")
@@ -189,3 +180,22 @@ def test_plain_python_gives_the_same_integers(trace):
     assert any("plain Python" in note for note in slow.pop("notes"))
     fast.pop("notes")
     assert slow == fast
+
+
+@pytest.mark.parametrize(
+    ("release", "invariant", "inserts"),
+    [
+        ("sglang@0.5.2", "refuse", 2),
+        ("sglang@0.5.19.post1", "refuse", 2),
+        ("sglang@0.5.20", "repair", 2),
+        ("sglang@0.5.23", "repair", 1),
+        ("vllm@0.20.0", "repair", 1),
+    ],
+)
+def test_a_release_sets_its_counting_rules(trace, release, invariant, inserts):
+    sizes = ["--l1", "12blk", "--l2", "40blk", "--block-tokens", "16"]
+    how = ["--policy", "write_through_selective", "--engine-version", release]
+    config = document("simulate", trace, *sizes, *how)["config"]
+    assert (config["backup_invariant"], config["inserts_per_request"]) == (invariant, inserts)
+    with pytest.raises(InputError, match="no rules known"):
+        invoke("simulate", trace, *sizes, *how[:-1], "sglang@0.4.0")
