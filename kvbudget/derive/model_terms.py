@@ -174,11 +174,13 @@ def _setting(facts: Gathered, request: Request, engine: Engine, version: str) ->
     gpu = request.gpu
     total, free = facts.value("total_memory"), facts.value("avail_memory_before_weights")
     shared = total is not None and free is not None and free < BUSY_BELOW * total
+    runner = facts.texts.get("model_runner")
     return Setting(
         engine.name, version, facts.texts.get("engine_core"),
         _role(facts, engine, "tensor_parallel_size", 1),
         _role(facts, engine, "pipeline_parallel_size", 1),
         gpu.peer if gpu else None, gpu.compute_capability if gpu else None, shared,
+        None if runner == "by model" else runner,
         attention_tp=_attention_ranks(facts, engine),
     )  # fmt: skip
 

@@ -52,3 +52,13 @@ def test_stages_that_a_release_does_not_have_divide_nothing(tmp_path: Path) -> N
     whole = derived(tmp_path, c.LLAMA_8B, "sglang", "0.4.3")
     assert found.amount("kv_cache_tokens") == whole.amount("kv_cache_tokens")
     assert any("--pp-size" in note for note in found.notes)
+
+
+def test_the_environment_picks_the_model_runner(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(c.LLAMA_8B))
+    peaks = [
+        build(Inputs((str(tmp_path),), "vllm", ("0.31.0",), gpu="h200", env=env))[0]
+        .amount("peak_activation_memory").value
+        for env in ((), ("VLLM_USE_V2_MODEL_RUNNER=1",), ("VLLM_USE_V2_MODEL_RUNNER=0",))
+    ]  # fmt: skip
+    assert peaks[0] == peaks[1] < peaks[2]
