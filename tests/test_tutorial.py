@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -38,7 +42,45 @@ def test_a_command_may_go_on_in_the_next_line():
 
 
 def test_output_is_replaced_and_the_shell_is_kept():
-    page = "x\n```console\n$ A=1; cd docs\nstale\n```\ny\n```console\n$ echo $A; ls -d samples\n```\n"
+    page = (
+        "x\n```console\n$ A=1; cd docs\nstale\n```\ny\n```console\n$ echo $A; ls -d samples\n```\n"
+    )
     assert transcripts.refreshed(page) == (
         "x\n```console\n$ A=1; cd docs\n```\ny\n```console\n$ echo $A; ls -d samples\n1\nsamples\n```\n"
     )
+
+
+def json_rows():
+    text = (ROOT / "SKILL.md").read_text(encoding="utf-8")
+    return re.findall(r"^\| `(kvbudget [^`]+)` \| (.+) \|$", text, re.MULTILINE)
+
+
+def test_the_skill_names_every_command():
+    text = (ROOT / "SKILL.md").read_text(encoding="utf-8")
+    from kvbudget.cli.lazy import MODULES
+
+    assert all(f"`{name}" in text or f"kvbudget {name}" in text for name in MODULES)
+    assert len(json_rows()) >= 8
+
+
+@pytest.mark.parametrize(("command", "paths"), json_rows(), ids=lambda text: text[:28])
+def test_the_json_paths_of_the_skill_are_there(command, paths):
+    folder = ROOT / "docs" / "samples" / "incident"
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split(), "--format", "json"],
+        cwd=folder, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    document = json.loads(done.stdout)
+    for path in re.findall(r"`([^`]+)`", paths):
+        assert reached(document, path.split(".")), path
+
+
+def reached(value, steps):
+    """True when the path leads to a key of every entry on the way, of one entry at least."""
+    if not steps:
+        return True
+    name, many, _ = steps[0].partition("[]")
+    if not isinstance(value, dict) or name not in value:
+        return False
+    inner = value[name]
+    return any(reached(item, steps[1:]) for item in inner) if many else reached(inner, steps[1:])
