@@ -280,7 +280,8 @@ class Reader:
         out = _apptainer_run(words)
         for word in words[1:]:
             if _WORDS.search(word.s) and re.search(r"\s", word.s.strip()):
-                nested = self.script(word, inherit(env), depth=depth + 1)
+                typed = word.cut(0, len(word.s.removesuffix("\\n")))  # `screen -X stuff '...\n'`
+                nested = self.script(typed, inherit(env), depth=depth + 1)
                 image = _job_image(words)
                 for draft in nested:
                     if image is not None and draft.image is None:
@@ -317,7 +318,7 @@ class Reader:
         for index, word in enumerate(before):
             text = word.s
             match = _REQUIREMENT.match(text)
-            if index and before[index - 1].s == "--with" and match:
+            if index and before[index - 1].s in ("--with", "--from") and match:
                 self._add_pin(match, word.line)
             name, _, value = text.partition("=")
             if name == "--env" and "=" in value:
