@@ -48,10 +48,14 @@ bench: $(STAMP)
 accuracy: $(STAMP)
 	$(BIN)/python tests/bench/capacity_accuracy.py "$(ROWS)" "$(CONFIGS)"
 
-# A minute of coverage-guided fuzzing of the log commands.
+# Coverage-guided fuzzing of everything that reads what people hand in; a crash stops it.
+FUZZ_SECONDS ?= 300
 fuzz: $(STAMP)
 	$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install -q atheris
-	$(BIN)/python tests/fuzz/fuzz_logs.py -max_total_time=60
+	mkdir -p .bench
+	for target in logs overlay config trace gate; do \
+	  echo "== $$target"; $(BIN)/python tests/fuzz/fuzz_$$target.py -max_total_time=$(FUZZ_SECONDS) \
+	    -timeout=60 -verbosity=0 -print_final_stats=1 -artifact_prefix=.bench/fuzz-$$target- || exit 1; done
 
 clean:
 	rm -rf $(VENV) dist build .bench .mypy_cache .ruff_cache .pytest_cache

@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of the log commands: no bytes may raise (make fuzz, 60 s).
+"""Coverage-guided fuzzing of the log commands: no bytes may raise (make fuzz).
 
 usage: python tests/fuzz/fuzz_logs.py [libFuzzer options]; needs `pip install atheris`.
 """
@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 
 import atheris
 
+sys.path.insert(0, str(Path(__file__).parent))
+
 with atheris.instrument_imports(include=["kvbudget.logs", "kvbudget.triage"]):
+    import nasty
+
     from kvbudget.knowledge.patterns import load_patterns
     from kvbudget.logs.collect import read_log
     from kvbudget.logs.explain import explain
@@ -32,10 +37,5 @@ def one_input(data: bytes) -> None:
     document(reading, judge(reading), None)
 
 
-def main() -> None:
-    atheris.Setup(sys.argv, one_input)
-    atheris.Fuzz()
-
-
 if __name__ == "__main__":
-    main()
+    nasty.run(one_input)
