@@ -112,7 +112,7 @@ def test_own_examples_pass_the_own_gate():
         if path.is_file()
     ]
     report = judge(root, paths=names)
-    assert len(report.invocations) == 4
+    assert len(report.invocations) == 5
     assert {finding.level for finding in report.findings} <= {"note"}
 
 

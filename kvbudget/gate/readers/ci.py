@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from kvbudget.gate.containers import DockerOptions
 from kvbudget.gate.nodes import Malformed
-from kvbudget.gate.program import DockerOptions, share
+from kvbudget.gate.program import share
 from kvbudget.gate.readers import python
 from kvbudget.gate.readers.pods import Env, image_text, read_env, split_string
 from kvbudget.gate.shell import Scope

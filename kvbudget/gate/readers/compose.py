@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from kvbudget.gate.containers import add_cdi, env_file
 from kvbudget.gate.draft import Draft, gpu_ids
 from kvbudget.gate.nodes import Node, merged, words_of
-from kvbudget.gate.program import add_cdi, env_file
 from kvbudget.gate.readers.pods import Env, finish_env, split_string
 from kvbudget.gate.shell import Scope, Script
 from kvbudget.gate.source import HOLE, Text

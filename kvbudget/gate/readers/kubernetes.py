@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kvbudget.gate.draft import Draft, Given
 from kvbudget.gate.hardware import card, machine
 from kvbudget.gate.nodes import EMPTY, Malformed, Node, documents
+from kvbudget.gate.program import inherit
 from kvbudget.gate.readers import pods
 from kvbudget.gate.readers.pods import read_env
 from kvbudget.gate.shell_lex import UnclosedQuote
@@ -76,7 +77,6 @@ def _mounted_scripts(context: Context, pod: Node, objects: list[Node]) -> list[D
             for key, _, value in config.get("data").pairs():
                 if not value.is_scalar or not _names(said, key) or "\n" not in value.s:
                     continue
-                from kvbudget.gate.program import inherit
 
                 reader = context.reader()
                 try:

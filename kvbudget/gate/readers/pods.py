@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvbudget.gate.draft import Draft, EnvValue, Host
+from kvbudget.gate.engines import image_engine
 from kvbudget.gate.hardware import card
 from kvbudget.gate.nodes import EMPTY, Node, words_of
-from kvbudget.gate.program import image_engine
 from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import is_count, quantity
 

@@ -6,10 +6,11 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.gate.draft import Draft, Given
+from kvbudget.gate.engines import find_engine
 from kvbudget.gate.hardware import card
 from kvbudget.gate.knowledge import engine, engine_names
 from kvbudget.gate.nodes import Malformed
-from kvbudget.gate.program import find_engine, share
+from kvbudget.gate.program import inherit, share
 from kvbudget.gate.source import HOLE, Text, align
 
 if TYPE_CHECKING:
@@ -559,7 +560,6 @@ class _Visitor:
                 if isinstance(first, (ast.Constant, ast.JoinedStr))
                 else Text.on(value, self.line(first))
             )
-            from kvbudget.gate.program import inherit
 
             reader = self.context.reader()
             self.drafts.extend(reader.script(text, inherit({**self.env, **env}), depth=1))

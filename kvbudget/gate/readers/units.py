@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kvbudget.gate.program import DockerOptions, add_cdi, env_file
+from kvbudget.gate.containers import DockerOptions, add_cdi, env_file
 from kvbudget.gate.readers.pods import Env, finish_env, split_string
 from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import binary_size
