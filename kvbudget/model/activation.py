@@ -122,7 +122,7 @@ def _sampler_range(
     """Kernel and bytes; where the release does not say which kernel, low and high span them all."""
     known = era.get("per_logit", {})
     stated = batch.sampler
-    name = stated if stated is not None and stated in known else _default_sampler(era, setting)
+    name = stated if stated is not None and stated in known else default_sampler(era, setting)
     best = _sampler(model, setting, era, name, batch, requests)
     if stated is not None or era.get("known", True):
         return name, (best, best, best)
@@ -130,7 +130,8 @@ def _sampler_range(
     return name, (min(sizes), best, max(sizes))
 
 
-def _default_sampler(era: dict[str, Any], setting: Setting) -> str:
+def default_sampler(era: dict[str, Any], setting: Setting) -> str:
+    """The kernel of a row of the table `sampler` on the card of `setting`."""
     fallback = era.get("fallback")
     capability = setting.compute_capability
     if fallback and capability is not None and float(capability) < float(fallback["below"]):
