@@ -90,12 +90,18 @@ def format_size(value: int) -> str:
     return f"{value:,} B"
 
 
+PLAIN = ("n", "ratio", "code")
+"""Units of numbers that stand alone."""
+
+
 def format_amount(value: float, unit: str | None) -> str:
     """A number with its unit for people: bytes as GiB/MiB, counts with separators."""
     if unit == "B":
         return format_size(int(value))
     if unit is None:
         return str(value)
-    if isinstance(value, float) and not value.is_integer():
-        return f"{value:,.4g} {unit}" if unit != "x" else f"{value:,.2f}x"
-    return f"{int(value):,} {unit}" if unit != "x" else f"{value:,.2f}x"
+    if unit == "x":
+        return f"{value:,.2f}x"
+    whole = isinstance(value, int) or value.is_integer()
+    number = f"{int(value):,}" if whole else f"{value:,.4g}"
+    return number if unit in PLAIN else f"{number} {unit}"

@@ -19,7 +19,7 @@ ROWS = (
     ("max_concurrency", "requests of max_model_len"), ("max_model_len", "max_model_len"),
     ("max_model_len_that_fits", "longest that fits"), ("bytes_per_token", "bytes per token"),
     ("bytes_per_block", "bytes per block"), ("state_bytes_per_request", "state per request"),
-    ("margin_memory", "left outside the budget"),
+    ("margin_memory", "free outside the budget"),
 )  # fmt: skip
 WIDTH = 40
 BESIDE_BAR = 76  # label, figure, band and origin
@@ -53,7 +53,11 @@ def _one(derived: Derived, full: str, empty: str, markdown: bool, every_step: bo
     title = f"{name} on {gpu.name if gpu else 'this card'}, {derived.engine.name} {derived.version}"
     heading = f"## {title}" if markdown else title
     bars = "\n".join(_bars(derived, full, empty))
-    rows = [_row(label, amount) for key, label in ROWS if (amount := derived.amount(key))]
+    rows = [
+        _row(label, amount)
+        for key, label in ROWS
+        if (amount := derived.amount(key)) and (amount.value or key != "state_bytes_per_request")
+    ]
     if markdown:
         table = ["| result | value | low .. high |", "|---|---|---|"]
         table += [f"| {label} | {value} | {interval} |" for label, value, interval in rows]
@@ -116,7 +120,7 @@ def _bars(derived: Derived, full: str, empty: str) -> list[str]:
             _bar(label, amount.value, capacity.value, full, empty, f"{band(amount)}  {origin}")
         )
     lines.append(
-        _bar("remainder", left, capacity.value, full, empty, "outside the engine's budget")
+        _bar("remainder", left, capacity.value, full, empty, "outside the budget, in use or free")
     )
     lines.append(f"{'total':<28} {capacity.value / GIB:8.2f} GiB")
     return lines

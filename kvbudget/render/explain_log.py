@@ -35,6 +35,8 @@ def render_all(reports: Sequence[Report], form: str, *, several: bool, output: P
     blocks: list[Any] = []
     for report in reports:
         blocks += _text(report, several)
+        if several:
+            blocks.append("")
     if several:
         blocks.append(_table(reports))
     return render(*blocks, output=output)
@@ -128,12 +130,15 @@ def _text(report: Report, several: bool) -> list[Any]:
 
     unicode = can_unicode()
     out: list[Any] = []
-    head = report.engine or "no engine recognised"
+    nothing = "nothing recognised: no line of a known engine stands in this text"
+    head = report.engine or ("no engine recognised" if report.facts else nothing)
     if report.engine_version:
         head += f" {report.engine_version}"
     out.append(foreign((f"{report.name}: " if several else "") + head, "bold"))
     if not report.facts:
-        out.append(Text("nothing recognised: no line of a known engine stands in this text"))
+        out.append(
+            Text("  give the start-up log from its first line; knowledge list shows what is read")
+        )
         return out
     for entry in report.budgets:
         out.append(Text(""))
@@ -273,7 +278,11 @@ def _markdown(report: Report, several: bool) -> str:
     )
     for entry in report.budgets:
         budget = entry.budget
-        out += ["", f"| budget {cell(budget.scope or '')} | GiB | line |", "|---|---:|---|"]
+        out += [
+            "",
+            f"| budget{cell(' ' + budget.scope if budget.scope else '')} | size | line |",
+            "|---|---:|---|",
+        ]
         for term in (budget.capacity, *budget.terms):
             lines = ", ".join(str(line) for line in sorted(set(term.lines)))
             out.append(f"| {cell(term.label)} | {_amount(term.amount)} | {lines} |")

@@ -122,6 +122,8 @@ def markdown(document: dict[str, Any]) -> str:
         elif line.startswith("  line "):
             head, _, rest = line.strip().partition(": ")
             out.append(f"- {head}: `{rest.replace('`', chr(39))}`")
+        elif line.startswith("     because"):
+            out.append(f"   {line.strip()}")
         else:
             out.append(
                 line.strip()
