@@ -2,65 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount, Provenance, Term
 from kvbudget.derivation import Derivation
 from kvbudget.derive.flags import (
-    Machine,
-    caution,
     check_value,
-    default_of,
     in_release,
     load_flags,
-    refused_word,
 )  # fmt: skip
+from kvbudget.derive.gathered import Gathered
+from kvbudget.derive.settings import take_cautions, take_flags, take_lengths
 from kvbudget.errors import MissingFact
-from kvbudget.formula.evaluate import Facts, Run, evaluate
-from kvbudget.formula.interval import Interval
+from kvbudget.formula.evaluate import Run, evaluate
 from kvbudget.formula.registry import Engine, load_engine
-from kvbudget.formula.versions import holds
 from kvbudget.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kvbudget.derive.flags import FlagValue
     from kvbudget.derive.request import Evidence, Request
     from kvbudget.formula.program import Program
-    from kvbudget.model.layers import LayerGroup
 
 SMI_EXTRA_MIB = (512, 300, 770)
 """nvidia-smi's total exceeds the driver's by this much on public start-ups: usual, least, most."""
-
-
-@dataclass
-class Gathered:
-    """Facts by name with their provenance; the first one put in wins."""
-
-    numbers: dict[str, Amount] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
-    provenance: dict[str, Provenance] = field(default_factory=dict)
-    tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    groups: list[LayerGroup] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def number(self, name: str, amount: Amount, source: Provenance) -> None:
-        if name not in self.provenance:
-            self.numbers[name], self.provenance[name] = amount, source
-
-    def text(self, name: str, value: str, source: Provenance) -> None:
-        if name not in self.provenance:
-            self.texts[name], self.provenance[name] = value, source
-
-    def value(self, name: str) -> int | None:
-        found = self.numbers.get(name)
-        return None if found is None else int(found.value)
-
-    def facts(self) -> Facts:
-        intervals = {k: Interval(a.low, a.value, a.high) for k, a in self.numbers.items()}
-        return Facts(intervals, self.texts, self.tables)
 
 
 @dataclass
@@ -132,7 +98,7 @@ def _one_rank(
         facts.text(name, value, Provenance("engine_default", f"{engine.name} {version}"))
     _take_evidence(facts, request, programs)
     _take_card(facts, request)
-    _take_flags(facts, request, engine, version)
+    take_flags(facts, request, engine, version)
     _take_model(facts, request, engine, version, stage)
     run = evaluate(programs, facts.facts())
     wanted = facts.value("max_model_len")
@@ -196,73 +162,17 @@ def _take_card(facts: Gathered, request: Request) -> None:
         facts.number("sm_count", Amount.exact(gpu.sm_count, "n"), catalogue)
 
 
-def _take_flags(facts: Gathered, request: Request, engine: Engine, version: str) -> None:
-    """Every flag of the release: the user's value, or the engine's own where it has one."""
-    machine = Machine(facts.value("total_memory"), request.gpu.name if request.gpu else "",
-                      "server", {**facts.texts, **_kinds(request)})  # fmt: skip
-    for flag in load_flags(engine.name).values():
-        given = flag.name in request.flags
-        if not in_release(flag, version):
-            if given:
-                facts.notes.append(f"{engine.name} {version} has no {flag.cli[0]}: {flag.doc}")
-            continue
-        value = request.flags[flag.name] if given else default_of(flag, version, machine)
-        if value is None:
-            continue
-        if given:
-            said = (caution(flag, value, version, machine), refused_word(flag, value, version))
-            facts.notes += [note for note in said if note]
-        source = (
-            Provenance("flag", flag.cli[0])
-            if given
-            else Provenance("engine_default", f"{flag.cli[0]} unset, {engine.name} {version}")
-        )
-        _put_flag(facts, flag.fact, value, source)
-
-
-def _put_flag(facts: Gathered, name: str, value: FlagValue, source: Provenance) -> None:
-    if name in facts.provenance:
-        return
-    if isinstance(value, bool):
-        facts.numbers[name] = Amount.exact(int(value), "n")
-        facts.texts[name] = "on" if value else "off"
-    elif isinstance(value, int | float):
-        facts.numbers[name] = Amount.exact(value, _unit(name))
-    else:
-        facts.texts[name] = str(value)
-    facts.provenance[name] = source
-
-
-def _unit(name: str) -> str:
-    from kvbudget.facts import FACTS
-
-    spec = FACTS.get(name)
-    return spec.unit if spec is not None and spec.unit is not None else "n"
-
-
-def _kinds(request: Request) -> dict[str, str]:
-    if request.model is None:
-        return {}
-    quantised = request.model.quantization_config is not None
-    return {"attention": "mla" if request.model.is_mla else "full",
-            "checkpoint": "quantised" if quantised else "unquantised"}  # fmt: skip
-
-
 def _take_model(
     facts: Gathered, request: Request, engine: Engine, version: str, stage: int
 ) -> None:
-    from kvbudget.derive.model_terms import take_estimates, take_layers, take_lengths
+    from kvbudget.derive.model_terms import take_estimates, take_layers
 
     take_lengths(facts, request, engine, version)
     if request.model is None:
         return
     take_layers(facts, request, engine, version, stage)
     take_estimates(facts, request, engine, version, stage)
-    for row in engine.raw.get("cautions") or ():
-        given = all(name in request.flags for name in row.get("given") or ())
-        holding = all(facts.texts.get(k) == v for k, v in (row.get("when") or {}).items())
-        if given and holding and holds(version, row["versions"]):
-            facts.notes.append(row["note"])
+    take_cautions(facts, request, engine, version)
 
 
 def _terms(facts: Gathered, run: Run) -> list[Term]:

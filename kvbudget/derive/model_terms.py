@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import TYPE_CHECKING
 
 from kvbudget.budget import Amount, Provenance
-from kvbudget.formula.versions import holds
+from kvbudget.derive.gathered import attention_ranks, product, role
+from kvbudget.derive.settings import take_context_ranks
 from kvbudget.model.eras import Setting
 from kvbudget.model.facts import model_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kvbudget.derive.assemble import Gathered
+    from kvbudget.derive.gathered import Gathered
     from kvbudget.derive.request import Request
     from kvbudget.formula.registry import Engine
 
@@ -22,98 +20,6 @@ _NO_GRAPHS = re.compile(r"cudagraph_mode\W+NONE\b|\blevel\W+0\b", re.IGNORECASE)
 FULL_LENGTH = frozenset({"full", "mla", "indexer"})
 BUSY_BELOW = 0.85
 """A card with less of its total free before the weights is shared, or unified memory."""
-
-
-def take_lengths(facts: Gathered, request: Request, engine: Engine, version: str) -> None:
-    """max_model_len: as set, or the model's; -1 (auto) is fitted after a first pass."""
-    role = engine.raw["roles"]["max_model_len"]
-    model = request.model
-    own = model.max_position_embeddings if model is not None else 0
-    given = facts.numbers.get(role)
-    if given is not None and given.value == -1:
-        del facts.numbers[role], facts.provenance[role]
-        facts.texts["max_model_len_auto"] = "yes"
-        given = None
-    if given is not None and role != "max_model_len":
-        facts.number("max_model_len", given, facts.provenance[role])
-    if own:
-        source = Provenance("config", "config.json: max_position_embeddings")
-        facts.number("max_model_len", Amount.exact(own, "tok"), source)
-    length = facts.value("max_model_len")
-    if length is not None:
-        facts.number("model_max_len", Amount.exact(max(length, own), "tok"),
-                     facts.provenance["max_model_len"])  # fmt: skip
-        traits = {} if model is None else {
-            "multimodal": "yes" if model.is_multimodal else "no",
-            "attention": "mla" if model.is_mla else "full",
-        }  # fmt: skip
-        _raise_batch(facts, engine, version, length, traits)
-
-
-def _raise_batch(
-    facts: Gathered, engine: Engine, version: str, length: int, traits: dict[str, str]
-) -> None:
-    """Engine rules that tie the batch limits to the length (index.yaml: batch_rules)."""
-    tokens, requests = engine.raw["roles"].get("tokens"), engine.raw["roles"].get("requests")
-    texts = {**facts.texts, **traits}
-    _multiply_defaults(facts, engine, version)
-    for rule in engine.raw.get("batch_rules") or ():
-        if any(texts.get(k) != v for k, v in rule["when"].items()):
-            continue
-        if not holds(version, rule["versions"]) or length > rule.get("longest", length):
-            continue
-        if facts.provenance.get(tokens) and facts.provenance[tokens].kind == "engine_default":
-            raised = max(facts.numbers[tokens].value, length, rule.get("least", 0))
-            facts.numbers[tokens] = Amount.exact(raised, "tok")
-    if tokens in facts.numbers and requests in facts.numbers:
-        for name, bound in (
-            (tokens, facts.numbers[requests].value * length),
-            (requests, facts.numbers[tokens].value),
-        ):
-            if facts.provenance[name].kind == "engine_default":
-                least = min(facts.numbers[name].value, bound)
-                facts.numbers[name] = Amount.exact(least, facts.numbers[name].unit)
-
-
-def _multiply_defaults(facts: Gathered, engine: Engine, version: str) -> None:
-    """Defaults that another setting multiplies (index.yaml: default_factors)."""
-    for rule in engine.raw.get("default_factors") or ():
-        fits = all(facts.texts.get(k) == v for k, v in rule["when"].items())
-        for name in rule["of"] if fits and holds(version, rule["versions"]) else ():
-            if name in facts.numbers and facts.provenance[name].kind == "engine_default":
-                amount = facts.numbers[name]
-                facts.numbers[name] = Amount.exact(amount.value * rule["factor"], amount.unit)
-
-
-def _role(facts: Gathered, engine: Engine, role: str, fallback: int) -> int:
-    name = engine.raw["roles"].get(role)
-    value = facts.value(name) if name else None
-    return fallback if value is None else value
-
-
-def _product(facts: Gathered, names: Iterable[str]) -> int:
-    """The ranks these flags ask for together; an unset one counts one."""
-    return math.prod(facts.value(name) or 1 for name in names)
-
-
-def _attention_ranks(facts: Gathered, engine: Engine) -> int | None:
-    """Ranks of one attention replica where attention is data-parallel, else None."""
-    rule = engine.raw.get("attention_replicas")
-    if rule is None or any(facts.texts.get(k) != v for k, v in rule["when"].items()):
-        return None
-    tp = _role(facts, engine, "tensor_parallel_size", 1)
-    return max(1, tp // _product(facts, [rule["of"]]))
-
-
-def _take_context_ranks(facts: Gathered, engine: Engine, version: str) -> None:
-    """context_ranks: over how many ranks the tokens of a request are spread."""
-    for rule in engine.raw.get("context_ranks") or ():
-        if holds(version, rule["versions"]):
-            ranks = _product(facts, rule["of"])
-            if ranks > 1:
-                source = Provenance("flag", " x ".join(rule["of"]))
-                facts.number("context_ranks", Amount.exact(ranks, "n"), source)
-            return
 
 
 def take_layers(
@@ -124,21 +30,21 @@ def take_layers(
     assert model is not None
     roles = engine.raw["roles"]
     tp, pp = (
-        _role(facts, engine, "tensor_parallel_size", 1),
-        _role(facts, engine, "pipeline_parallel_size", 1),
+        role(facts, engine, "tensor_parallel_size", 1),
+        role(facts, engine, "pipeline_parallel_size", 1),
     )
     kv_dtype = facts.texts.get(roles.get("kv_cache_dtype", ""), "auto")
-    block = _role(facts, engine, "block_size", 1)
+    block = role(facts, engine, "block_size", 1)
     dtype = facts.texts.get(roles.get("dtype", ""), "auto")
     model = model.with_dtype(dtype)
     state = facts.texts.get(roles.get("state_dtype", ""), "auto")
-    attention_tp = _attention_ranks(facts, engine) or tp
+    attention_tp = attention_ranks(facts, engine) or tp
     shared = engine.raw.get("context_heads")
     groups = model.layer_groups(
         attention_tp, pp, kv_dtype=kv_dtype, block_size=block, stage=stage, state_dtype=state,
-        dcp=_product(facts, [shared] if shared else []), engine=engine.name, version=version,
+        dcp=product(facts, [shared] if shared else []), engine=engine.name, version=version,
     )  # fmt: skip
-    _take_context_ranks(facts, engine, version)
+    take_context_ranks(facts, engine, version)
     heads = model.num_attention_heads
     if heads and heads % attention_tp:
         facts.notes.append(f"{heads} attention heads cannot be divided over {attention_tp} ranks: "
@@ -177,11 +83,11 @@ def _setting(facts: Gathered, request: Request, engine: Engine, version: str) ->
     runner = facts.texts.get("model_runner")
     return Setting(
         engine.name, version, facts.texts.get("engine_core"),
-        _role(facts, engine, "tensor_parallel_size", 1),
-        _role(facts, engine, "pipeline_parallel_size", 1),
+        role(facts, engine, "tensor_parallel_size", 1),
+        role(facts, engine, "pipeline_parallel_size", 1),
         gpu.peer if gpu else None, gpu.compute_capability if gpu else None, shared,
         None if runner == "by model" else runner,
-        attention_tp=_attention_ranks(facts, engine),
+        attention_tp=attention_ranks(facts, engine),
     )  # fmt: skip
 
 
@@ -201,7 +107,7 @@ def take_estimates(
     if tokens is not None and requests is not None:
         batch = Batch(tokens, requests, facts.texts.get("sampler"), gpu.sm_count if gpu else None)
     model = request.model.with_dtype(facts.texts.get(roles.get("dtype", ""), "auto"))
-    ep = _product(facts, engine.raw.get("expert_ranks") or ())
+    ep = product(facts, engine.raw.get("expert_ranks") or ())
     terms = estimate(model, setting, batch, stage=stage, ep=ep, eager=eager(facts))
     for name, term in terms.items():
         source = term.provenance
