@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kvbudget.gate import rules_dead, rules_gpu, rules_host, rules_sglang, suppress
+from kvbudget.gate import rules_dead, rules_fraction, rules_gpu, rules_host, suppress
 from kvbudget.gate.find import Problem, find
 from kvbudget.gate.finding import LEVELS, Bench, Finding
 from kvbudget.gate.pool import Pools
@@ -92,7 +92,7 @@ def run(request: Request, policy: Policy) -> Report:
         rules_gpu.gpu(bench, inv)
         rules_dead.dead(bench, inv)
         rules_host.host(bench, inv, pools)
-        rules_sglang.fraction(bench, inv)
+        rules_fraction.fraction(bench, inv)
     rules_gpu.colocated(bench, result.invocations)
     off = _off(policy, request)
     findings = []

@@ -28,14 +28,15 @@ def release_of(inv: Invocation) -> str | None:
 
 
 def utilisation(inv: Invocation) -> float | None:
-    """gpu_memory_utilization in force (the default if unset); None if it cannot be known."""
-    if inv.engine.name != "vllm" or "gpu_memory_utilization" in inv.settings.unresolved:
+    """Fraction of the card's total in force (the default if unset); None if it cannot be known."""
+    name = inv.engine.roles["fraction"]
+    if not inv.engine.of_total or name in inv.settings.unresolved:
         return None
-    if any(bad.name == "gpu_memory_utilization" for bad in inv.settings.bad):
+    if any(bad.name == name for bad in inv.settings.bad):
         return None
-    value = inv.get("gpu_memory_utilization")
+    value = inv.get(name)
     if value is None:
-        value = inv.engine.default("gpu_memory_utilization", release_of(inv))
+        value = inv.engine.default(name, release_of(inv))
     return float(value) if isinstance(value, (int, float)) else None
 
 
@@ -116,31 +117,25 @@ def tiers(inv: Invocation, pool: Pool | None) -> list[Tier]:
                  n, offload, str(setting.value))
         )  # fmt: skip
 
-    if inv.engine.name == "vllm":
-        size = inv.get("kv_offloading_size")
-        backend = offload_backend(inv)
-        if (
-            size
-            and backend is not None
-            and not (backend == "lmcache" and version_in(inv, ">=0.25.1"))
+    size = inv.get("kv_offloading_size")
+    backend = offload_backend(inv)
+    if size and backend is not None and not (backend == "lmcache" and version_in(inv, ">=0.25.1")):
+        flag("kv_offloading_size", size * GIB)
+    for config in connectors(inv):
+        extra = config.get("kv_connector_extra_config")
+        extra = extra if isinstance(extra, dict) else {}
+        if str(config.get("kv_connector")) in (
+            "OffloadingConnector",
+            "SimpleCPUOffloadConnector",
         ):
-            flag("kv_offloading_size", size * GIB)
-        for config in connectors(inv):
-            extra = config.get("kv_connector_extra_config")
-            extra = extra if isinstance(extra, dict) else {}
-            if str(config.get("kv_connector")) in (
-                "OffloadingConnector",
-                "SimpleCPUOffloadConnector",
-            ):
-                rank_bytes = extra.get("cpu_bytes_to_use_per_rank")
-                whole = extra.get("cpu_bytes_to_use")
-                if isinstance(rank_bytes, (int, float)):
-                    flag("kv_transfer_config", rank_bytes * n)
-                elif isinstance(whole, (int, float)) and not isinstance(whole, bool):
-                    flag("kv_transfer_config", whole)
-        out += _lmcache(inv, n)
-    else:
-        out += _hicache(inv, n, pool)
+            rank_bytes = extra.get("cpu_bytes_to_use_per_rank")
+            whole = extra.get("cpu_bytes_to_use")
+            if isinstance(rank_bytes, (int, float)):
+                flag("kv_transfer_config", rank_bytes * n)
+            elif isinstance(whole, (int, float)) and not isinstance(whole, bool):
+                flag("kv_transfer_config", whole)
+    out += _lmcache(inv, n)
+    out += _hicache(inv, n, pool)
     offload = inv.get("cpu_offload_gb")
     if isinstance(offload, (int, float)) and offload > 0:
         flag("cpu_offload_gb", offload * GIB * n, offload * GIB, offload=False)

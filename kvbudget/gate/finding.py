@@ -73,6 +73,8 @@ class Bench:
     ) -> None:  # fmt: skip
         """Report; the fix is the catalogue's unless given."""
         entry = rule_data()[rule]
+        if inv.engine.name not in entry.get("engines", [inv.engine.name]):
+            return
         self.findings.append(
             Finding(
                 rule, level or entry["level"], file or file_of(line) or inv.file, int(line or inv.line), message,

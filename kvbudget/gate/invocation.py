@@ -91,22 +91,17 @@ class Invocation:
     @property
     def tp(self) -> int | None:
         """Tensor parallel size; 1 if unset, None if unresolved."""
-        for name in ("tensor_parallel_size", "tp_size"):
-            if name in self.settings.unresolved:
-                return None
-            value = self.get(name)
-            if isinstance(value, int):
-                return value
-        return 1
+        name = self.engine.roles["tensor"]
+        value = self.get(name)
+        if name in self.settings.unresolved:
+            return None
+        return value if isinstance(value, int) else 1
 
     @property
     def pp(self) -> int:
         """Pipeline parallel size, 1 if unset."""
-        for name in ("pipeline_parallel_size", "pp_size"):
-            value = self.get(name)
-            if isinstance(value, int):
-                return value
-        return 1
+        value = self.get(self.engine.roles["pipeline"])
+        return value if isinstance(value, int) else 1
 
 
 def build(
@@ -176,11 +171,11 @@ def put_key(settings: Settings, key: str, line: int, value: Node) -> None:
 
 def _model(inv: Invocation, draft: Draft) -> None:
     settings = inv.settings
-    field_name = "model" if "model" in inv.engine.options else "model_path"
+    field_name = inv.engine.roles["model"]
     positional = [word for word in settings.positional if word.s]
     model = settings.get(field_name)
     leads = bool(positional) and bool(draft.words) and positional[0] is draft.words[0]
-    if leads and positional[0].known and inv.engine.name == "vllm":
+    if leads and positional[0].known and inv.engine.positional_model:
         inv.model = clean_model(positional[0].s)  # `vllm serve X --model Y` serves X
         return
     if field_name in settings.unresolved:
@@ -189,11 +184,11 @@ def _model(inv: Invocation, draft: Draft) -> None:
     if isinstance(model, str) and model:
         inv.model = clean_model(model)
         return
-    if leads and inv.engine.name == "vllm":
+    if leads and inv.engine.positional_model:
         inv.model_unresolved = positional[0].line or inv.line
         return
     known = [word for word in positional if word.known]
-    if known and inv.engine.name == "vllm" and not draft.python_call:
+    if known and inv.engine.positional_model and not draft.python_call:
         inv.model = clean_model(known[0].s)
         return
     name = _model_name(draft)

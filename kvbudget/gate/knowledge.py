@@ -39,6 +39,9 @@ class Engine:
         self.newest: str = str(data["newest"])
         self.negatable: bool = data["negatable"]
         self.underscores: bool = data["underscores"]
+        self.roles: dict[str, str] = data["roles"]
+        self.of_total: bool = data["fraction_of"] == "total"
+        self.positional_model: bool = data["positional_model"]
         self.options: dict[str, Option] = {}
         self.spelled: dict[str, Option] = {}
         self.flags: dict[str, dict[str, Any]] = {
@@ -98,6 +101,12 @@ def memory_env(name: str) -> bool:
     """True for an environment variable of the invocation record."""
     exact, prefixes = _env()
     return name in exact or name.startswith(prefixes)
+
+
+def variable_lives(name: str) -> dict[str, dict[str, Any]]:
+    """Variables of an engine that only some of its releases read."""
+    found: dict[str, dict[str, Any]] = load("gate/options.yaml")["env"]["lives"].get(name, {})
+    return found
 
 
 def strong_fields(name: str) -> list[str]:

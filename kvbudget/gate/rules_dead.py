@@ -6,6 +6,7 @@ from kvbudget.formula.versions import holds
 from kvbudget.gate.facts import connector, connectors, has_connector, ranks, release_of, version_in
 from kvbudget.gate.finding import Bench, place
 from kvbudget.gate.invocation import Invocation, value_text
+from kvbudget.gate.knowledge import variable_lives
 from kvbudget.gate.rules_gpu import env_is
 
 
@@ -81,46 +82,26 @@ def _values(bench: Bench, inv: Invocation) -> None:
 
 
 def _variables(bench: Bench, inv: Invocation) -> None:
-    if inv.engine.name != "vllm":
-        return
-    item = env_is(inv, "VLLM_USE_V1", "0", "false")
-    if item and version_in(inv, ">=0.11"):
-        bench.add(
-            "GATE033", inv, item.line, "VLLM_USE_V1=0 has no effect: V0 was removed", file=item.file
-        )
-    for name, since in (
-        ("VLLM_USE_SIMPLE_KV_OFFLOAD", "0.20.2"),
-        ("VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", "0.20.2"),
-        ("VLLM_ENABLE_STARTUP_PLAN", "0.29"),
-    ):
-        found = inv.env.get(name)
-        if found and version_in(inv, f"<{since}"):
-            bench.add(
-                "GATE033",
-                inv,
-                found.line,
-                f"{name} is read from {since} on",
-                file=found.file,
-                value=name,
-            )
+    """A variable that this release does not read (`values`: only these stopped to work)."""
+    version = release_of(inv)
+    for name, life in variable_lives(inv.engine.name).items():
+        values = life.get("values")
+        item = env_is(inv, name, *values) if values else inv.env.get(name)
+        if item is not None and version is not None and not holds(version, life["versions"]):
+            shown = f"{name}={item.value.s}" if values else name
+            bench.add("GATE033", inv, item.line, f"{shown} has no effect: {life['said']}",
+                      file=item.file, value=name)  # fmt: skip
 
 
 def _switches(bench: Bench, inv: Invocation) -> None:
-    if inv.engine.name == "sglang":
-        if inv.get("hicache_write_policy") == "write_back":
-            at = place(inv, "hicache_write_policy")
-            bench.add(
-                "GATE035",
-                inv,
-                at["line"],
-                "write_back copies synchronously at eviction",
-                file=at["file"],
-            )
-        if inv.get("enable_hierarchical_cache") and inv.get("disable_radix_cache"):
-            at = place(inv, "disable_radix_cache")
-            bench.add("GATE036", inv, at["line"], "hierarchical cache and disabled radix cache exclude each other",
-                      file=at["file"])  # fmt: skip
-        return
+    if inv.get("hicache_write_policy") == "write_back":
+        at = place(inv, "hicache_write_policy")
+        said = "write_back copies synchronously at eviction"
+        bench.add("GATE035", inv, at["line"], said, file=at["file"])
+    if inv.get("enable_hierarchical_cache") and inv.get("disable_radix_cache"):
+        at = place(inv, "disable_radix_cache")
+        said = "hierarchical cache and disabled radix cache exclude each other"
+        bench.add("GATE036", inv, at["line"], said, file=at["file"])
     simple = any(
         str(c.get("kv_connector")) == "SimpleCPUOffloadConnector" for c in connectors(inv)
     ) or (
@@ -137,11 +118,7 @@ def _switches(bench: Bench, inv: Invocation) -> None:
 
 def _allocator(bench: Bench, inv: Invocation) -> None:
     item = inv.env.get("PYTORCH_CUDA_ALLOC_CONF")
-    if (
-        inv.engine.name != "vllm"
-        or item is None
-        or "expandable_segments:true" not in item.value.s.lower().replace(" ", "")
-    ):
+    if item is None or "expandable_segments:true" not in item.value.s.lower().replace(" ", ""):
         return
     asleep = bool(inv.get("enable_sleep_mode"))
     exempt = asleep or bool(inv.get("enable_cumem_allocator"))
@@ -159,7 +136,7 @@ def _ranks(bench: Bench, inv: Invocation) -> None:
     n, gpus = ranks(inv), inv.host.gpus
     if n is None or gpus is None or str(inv.get("distributed_executor_backend") or "") == "ray":
         return
-    if "pipeline_parallel_size" in inv.settings.unresolved or "pp_size" in inv.settings.unresolved:
+    if inv.engine.roles["pipeline"] in inv.settings.unresolved:
         return
     nodes = inv.get("nnodes")
     if "nnodes" in inv.settings.unresolved:
@@ -170,7 +147,7 @@ def _ranks(bench: Bench, inv: Invocation) -> None:
     name = next(
         (
             k
-            for k in ("tensor_parallel_size", "tp_size", "pipeline_parallel_size", "pp_size")
+            for k in (inv.engine.roles["tensor"], inv.engine.roles["pipeline"])
             if k in inv.settings.values
         ),
         None,

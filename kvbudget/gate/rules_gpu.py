@@ -43,7 +43,7 @@ def reading(bench: Bench, inv: Invocation) -> None:
         bench.add("GATE001", inv, inv.model_unresolved, "model has no static value; rules that need it were not evaluated",
                   level=level, value="model")  # fmt: skip
     if inv.unpinned and not (inv.image is not None and inv.image.digest):
-        name = U if inv.engine.name == "vllm" else "mem_fraction_static"
+        name = inv.engine.roles["fraction"]
         decides = inv.get(name) is None and name not in inv.settings.unresolved
         said = "engine version is not pinned"
         if decides:
@@ -53,9 +53,7 @@ def reading(bench: Bench, inv: Invocation) -> None:
 
 
 def gpu(bench: Bench, inv: Invocation) -> None:
-    """Rules on one vLLM process."""
-    if inv.engine.name != "vllm":
-        return
+    """Rules on the memory of one process."""
     u = utilisation(inv)
     stated = inv.settings.values.get(U)
     if u is not None and stated is not None:
@@ -228,7 +226,7 @@ def colocated(bench: Bench, invocations: list[Invocation]) -> None:
         last = members[-1]
         if any(value is None for value in values) or id(last) in reported:
             continue
-        name = U if last.engine.name == "vllm" else "mem_fraction_static"
+        name = last.engine.roles["fraction"]
         total = sum(value for value in values if value is not None)
         most = bench.parameter("GATE013", "max_colocated_sum")
         line = last.at(name) or last.line
@@ -247,11 +245,9 @@ def colocated(bench: Bench, invocations: list[Invocation]) -> None:
 
 def share_of(inv: Invocation) -> float | None:
     """Share of the whole card a process takes."""
-    if inv.engine.name == "vllm":
+    if inv.engine.of_total:
         return utilisation(inv)
-    if "mem_fraction_static" in inv.settings.unresolved:
-        return None
-    value = inv.get("mem_fraction_static")
+    value = inv.get(inv.engine.roles["fraction"])
     return float(value) if isinstance(value, (int, float)) else None
 
 

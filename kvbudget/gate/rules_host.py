@@ -32,6 +32,7 @@ def host(bench: Bench, inv: Invocation, pools: Pools) -> None:
     _shm(bench, inv)
     _pool(bench, inv, active, pool)
     _sizes(bench, inv)
+    _switch(bench, inv)
     _incomplete(bench, inv)
     _context(bench, inv, pool, pools.knows(inv))
 
@@ -76,7 +77,7 @@ def _without_limit(bench: Bench, inv: Invocation, active: bool) -> None:
 
 
 def _region(bench: Bench, inv: Invocation, active: list[Tier]) -> None:
-    if inv.engine.name != "vllm" or not inv.host.container or inv.host.ipc_host:
+    if not inv.host.container or inv.host.ipc_host:
         return
     native = [c for c in connectors(inv) if str(c.get("kv_connector")) == "OffloadingConnector"]
     tiering = any(
@@ -126,26 +127,17 @@ def _shm(bench: Bench, inv: Invocation) -> None:
 
 
 def _pool(bench: Bench, inv: Invocation, active: list[Tier], pool: Pool | None) -> None:
-    if inv.engine.name == "sglang":
-        ratio = inv.get("hicache_ratio")
-        if (
-            inv.get("enable_hierarchical_cache")
-            and isinstance(ratio, (int, float))
-            and not inv.get("hicache_size")
-        ):
-            if ratio <= 1:
-                _ratio(bench, inv, float(ratio))
-            return
-        size = inv.get("hicache_size")
-        if not inv.get("enable_hierarchical_cache") or not size:
-            return
+    """GATE046: a host tier no larger than the pool of the cards it stands behind."""
+    ratio, size = inv.get("hicache_ratio"), inv.get("hicache_size")
+    if inv.get("enable_hierarchical_cache") and size:
         if pool is not None and size * 10**9 <= pool.size:
             at = place(inv, "hicache_size")
             level = "error" if version_in(inv, "<0.5.15") else "note"
             bench.add("GATE046", inv, at["line"], f"host pool {size * 10**9 / GIB:.1f} GiB <= device pool {pool.size / GIB:.1f} GiB",
                       level=level, file=at["file"], value=size)  # fmt: skip
-        return
-    offload = [tier for tier in active if tier.offload]
+    elif inv.get("enable_hierarchical_cache") and isinstance(ratio, (int, float)) and ratio <= 1:
+        _ratio(bench, inv, float(ratio))
+    offload = [t for t in active if t.offload and not t.name.startswith("hicache")]
     n = ranks(inv)
     if not offload or pool is None or n is None:
         return
@@ -169,11 +161,7 @@ def _ratio(bench: Bench, inv: Invocation, ratio: float) -> None:
 
 
 def _sizes(bench: Bench, inv: Invocation) -> None:
-    if (
-        inv.get("hicache_size")
-        and inv.get("hicache_ratio") is not None
-        and inv.engine.name == "sglang"
-    ):
+    if inv.get("hicache_size") and inv.get("hicache_ratio") is not None:
         at = place(inv, "hicache_ratio")
         bench.add(
             "GATE048", inv, at["line"], "hicache_size overrides hicache_ratio", file=at["file"]
@@ -196,25 +184,24 @@ def _sizes(bench: Bench, inv: Invocation) -> None:
                       value=count)  # fmt: skip
 
 
-def _incomplete(bench: Bench, inv: Invocation) -> None:
-    if inv.engine.name == "sglang":
-        if (
-            inv.get("enable_hierarchical_cache")
-            or "enable_hierarchical_cache" in inv.settings.unresolved
-        ):
-            return
-        retraction = (
-            inv.settings.get("disaggregation_decode_retraction_backup")
-            and inv.get("disaggregation_mode") == "decode"
-        )
-        if retraction and not version_in(inv, "<0.5.18"):
-            return
-        for name, setting in inv.settings.values.items():
-            if name.startswith("hicache_"):
-                bench.add("GATE052", inv, setting.line, f"{name} without enable_hierarchical_cache has no effect",
-                          file=setting.file, value=name)  # fmt: skip
-                break
+def _switch(bench: Bench, inv: Invocation) -> None:
+    """GATE052: settings of a tier that is not switched on (decode retraction uses some of them)."""
+    switch = "enable_hierarchical_cache"
+    if inv.get(switch) or switch in inv.settings.unresolved:
         return
+    retraction = (
+        inv.get("disaggregation_decode_retraction_backup")
+        and inv.get("disaggregation_mode") == "decode"
+    )
+    if retraction and not version_in(inv, "<0.5.18"):
+        return
+    first = next((s for n, s in inv.settings.values.items() if n.startswith("hicache_")), None)
+    if first is not None:
+        bench.add("GATE052", inv, first.line, f"{first.name} without {switch} has no effect",
+                  file=first.file, value=first.name)  # fmt: skip
+
+
+def _incomplete(bench: Bench, inv: Invocation) -> None:
     for config in connectors(inv):
         if config is not inv.get("kv_transfer_config"):
             continue
@@ -281,7 +268,7 @@ def _no_blocks(config: dict[str, Any]) -> bool:
 
 def _context(bench: Bench, inv: Invocation, pool: Pool | None, model: bool) -> None:
     """GATE017: one request of the longest context against the pool with nothing reserved."""
-    name = "max_model_len" if inv.engine.name == "vllm" else "context_length"
+    name = inv.engine.roles["context"]
     length = inv.get(name)
     if not isinstance(length, int) or length <= 0:
         return

@@ -1,4 +1,4 @@
-"""Rules on SGLang's fraction and its reserve (GATE060-065)."""
+"""Rules on the fraction of the free memory and what it reserves (GATE060-065)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ F = "mem_fraction_static"
 
 def fraction(bench: Bench, inv: Invocation) -> None:
     """All rules of the section on one process."""
-    if inv.engine.name != "sglang":
-        return
     f = inv.get(F)
     explicit = isinstance(f, (int, float))
     if explicit:
