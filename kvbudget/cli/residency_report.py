@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kvbudget.cli import complete
-from kvbudget.cli import residency as shared
+from kvbudget.cli import residency_options as shared
 from kvbudget.cli.options import GpuOption, OutputOption, ReleaseOption
 from kvbudget.cli.page import epilog
 
@@ -125,17 +125,9 @@ def report(
             found.append(
                 Link(f"{card.host_link_name}", card.host_link_bytes_per_s, source="catalogue peak")
             )
-        if l1 is None and model is not None and bpt:
-            from kvbudget.model.config import load_model
-
-            room = int(card.total.value * 0.9) - load_model(model).checkpoint_bytes // tp
-            if room <= 0:
-                raise InputError("the weights do not leave room for a pool", "give --l1, or -tp")
-            l1 = f"{room // bpt}tok"
-            assumptions.append(
-                f"L1 is an estimate: 0.9 of {card.name} less the checkpoint leaves {l1}; "
-                "activations and graphs take more. `kvbudget derive` gives the pool, --l1 takes it"
-            )
+        if l1 is None and model is not None:
+            l1, origin = _derived_pool(policy, engine_version, model, gpu, tp, kv_cache_dtype)
+            assumptions.append(origin)
     if l1 is None:
         raise InputError("how large is the device pool?", "give --l1, or --model and --gpu")
     found = found or [known for known in peaks() if known.name.startswith("pcie")]
@@ -182,3 +174,33 @@ def report(
         emit(residency_report.markdown(document), output)
     else:
         emit(residency_report.text(document, output), output)
+
+
+def _derived_pool(
+    policy: str, engine_version: str | None, model: str, gpu: str, tp: int, kv: str
+) -> tuple[str, str]:
+    """The pool `kvbudget derive` gives for this model and card, and a line that says so."""
+    from kvbudget.derive.build import Inputs, build
+    from kvbudget.errors import InputError
+    from kvbudget.residency.versions import engine_of
+
+    words = [model, "--tensor-parallel-size", str(tp)]
+    words += [] if kv == "auto" else ["--kv-cache-dtype", kv]
+    (found,) = build(
+        Inputs(
+            tokens=tuple(words),
+            engine=None if engine_version else engine_of(policy),
+            versions=(engine_version,) if engine_version else (),
+            gpu=gpu,
+        )
+    )
+    pool = found.amount("kv_cache_tokens")
+    if pool is None or pool.value <= 0:
+        raise InputError(
+            f"{found.engine.name} {found.version} leaves no pool on {gpu}", "give --l1, or -tp"
+        )
+    return f"{int(pool.value)}tok", (
+        f"L1 is derived: {found.engine.name} {found.version} with its own defaults leaves "
+        f"{int(pool.value):,} tokens ({int(pool.low):,} to {int(pool.high):,}); "
+        "--l1 takes another pool"
+    )

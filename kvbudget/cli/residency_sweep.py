@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kvbudget.cli import complete
-from kvbudget.cli import residency as shared
+from kvbudget.cli import residency_options as shared
 from kvbudget.cli.options import Format, FormatOption, OutputOption, ReleaseOption
 from kvbudget.cli.page import epilog
 

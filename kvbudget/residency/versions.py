@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from kvbudget.errors import InputError
 from kvbudget.formula.versions import holds
@@ -19,11 +20,23 @@ class EngineRules:
     note: str | None = None
 
 
+def _engines() -> dict[str, Any]:
+    known: dict[str, Any] = load_shipped(
+        knowledge_file("formulas", "transfer", "replay_rules.yaml")
+    )["engines"]
+    return known
+
+
+def engine_of(policy: str) -> str | None:
+    """The engine that has this policy; None for one that any cache could have."""
+    return next((name for name, row in _engines().items() if policy in row["policies"]), None)
+
+
 def engine_rules(text: str) -> EngineRules:
     """`sglang@0.5.23` -> its rules. Raises InputError for an unknown engine or an older release."""
     name, _, version = text.partition("@")
-    engines = load_shipped(knowledge_file("formulas", "transfer", "replay_rules.yaml"))["engines"]
-    rows = engines.get(name.lower())
+    engines = _engines()
+    rows = engines.get(name.lower(), {}).get("releases")
     if rows is None or not version:
         known = ", ".join(sorted(engines))
         raise InputError(f"not an engine version: {text!r}", f"write ENGINE@V; engines: {known}")

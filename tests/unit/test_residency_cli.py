@@ -11,6 +11,7 @@ from importlib.resources import files
 import pytest
 from typer.testing import CliRunner
 
+from kvbudget import api
 from kvbudget.cli.app import app
 from kvbudget.errors import InputError
 
@@ -199,3 +200,26 @@ def test_a_release_sets_its_counting_rules(trace, release, invariant, inserts):
     assert (config["backup_invariant"], config["inserts_per_request"]) == (invariant, inserts)
     with pytest.raises(InputError, match="no rules known"):
         invoke("simulate", trace, *sizes, *how[:-1], "sglang@0.4.0")
+
+
+@pytest.mark.parametrize(
+    ("policy", "engine"), [("write_back", "sglang"), ("vllm_eager", "vllm"), ("lru", None)]
+)
+def test_the_report_takes_its_device_pool_from_derive(trace, tmp_path, policy, engine):
+    config = {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16",
+        "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
+        "max_position_embeddings": 8192,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    card = {"model": str(tmp_path), "gpu": "h100-80gb"}
+    pool = api.derive(**card, engine=engine)["result"]["kv_cache_tokens"]
+    got = document(
+        "report", trace, "--policy", policy, "--model", str(tmp_path), "--gpu", "h100-80gb",
+        "--block-tokens", "16",
+    )  # fmt: skip
+    assert got["config"]["l1_blocks"] == pool // 16
+    assert any("L1 is derived" in line for line in got["assumptions"])
+    with pytest.raises(InputError, match="no pool"):
+        invoke("report", trace, "--model", str(tmp_path), "--gpu", "t4")
