@@ -21,22 +21,30 @@ from kvbudget.residency.curve import curve
 from kvbudget.residency.trace import Trace
 
 
-def main() -> None:
-    wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000_000
-    part = traces.chains(min(wanted, 20_000_000))
-    copies = max(1, wanted // part.accesses)
-    curve(traces.chains(100_000))
+def tiled(part: Trace, copies: int) -> Trace:
+    """`copies` of a trace one after the other, each under ids of its own, in narrow columns."""
     ids = np.empty(part.accesses * copies, np.uint32)
+    offsets = np.zeros(part.requests * copies + 1, np.int32)
+    lengths = np.empty(part.requests * copies, np.int32)
     for k in range(copies):
         at = slice(k * part.accesses, (k + 1) * part.accesses)
         np.add(part.ids, np.uint32(k * part.blocks), out=ids[at])
-    steps = np.tile(np.diff(part.offsets), copies)
-    offsets = np.concatenate([[0], np.cumsum(steps)])
-    lengths = steps * part.block_tokens
-    times = np.arange(len(lengths))
-    for column in (ids, offsets, lengths, times):
+        rows = slice(k * part.requests, (k + 1) * part.requests)
+        offsets[1:][rows] = part.offsets[1:] + k * part.accesses
+        lengths[rows] = part.lengths
+    times = np.broadcast_to(np.int64(0), len(lengths))
+    for column in (ids, offsets, lengths):
         column.flags.writeable = False
-    trace = Trace(ids, offsets, lengths, times, part.blocks * copies, part.block_tokens)
+    return Trace(ids, offsets, lengths, times, part.blocks * copies, part.block_tokens)
+
+
+def main() -> None:
+    wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000_000
+    part = traces.chains(min(wanted, 20_000_000))
+    copies = -(-wanted // part.accesses)
+    curve(tiled(traces.chains(100_000), 1))
+    trace = tiled(part, copies)
+    del part
     wall, cpu = time.perf_counter(), time.thread_time()
     found = curve(trace)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
