@@ -27,7 +27,7 @@ class EngineFlagsCommand(Page):
         own = {name for param in self.get_params(ctx) for name in param.opts if name[:2] == "--"}
         if not word.startswith("--") or word in own:
             return
-        from kvbudget.derive.flags import spellings
+        from kvbudget.derive.command_line import spellings
         from kvbudget.formula.registry import engine_names
 
         slipped = get_close_matches(word, own, 1, 0.85)

@@ -60,7 +60,7 @@ def plan(
     of that context; without --context: the longest context; without both: the largest safe share.
     """
     from kvbudget.derive.build import Inputs, requests
-    from kvbudget.derive.flags import token_count
+    from kvbudget.derive.command_line import token_count
     from kvbudget.errors import InputError
     from kvbudget.plan.document import plan_document
     from kvbudget.plan.solve import Asked, solve

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvbudget.derive.assemble import Derived, derive, need_capacity
 from kvbudget.derive.catalogue import Gpu, find_gpu
-from kvbudget.derive.flags import CommandLine, parse_command, spellings
+from kvbudget.derive.command_line import CommandLine, parse_command, spellings
 from kvbudget.derive.request import Evidence, Request, parse_stated
 from kvbudget.errors import InputError, near
 from kvbudget.formula.registry import engine_names, load_engine

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 from kvbudget.cli.app import app
 from kvbudget.derive.assemble import derive
 from kvbudget.derive.catalogue import find_gpu
-from kvbudget.derive.flags import Machine, default_of, load_flags, parse_command
+from kvbudget.derive.command_line import parse_command
+from kvbudget.derive.flags import Machine, default_of, load_flags
 from kvbudget.derive.request import Request, parse_stated
 from kvbudget.errors import InputError, KvbudgetError
 from kvbudget.knowledge.where import knowledge_dir
