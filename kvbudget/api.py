@@ -29,6 +29,7 @@ __all__ = [
     "gate",
     "oom_triage",
     "plan",
+    "profile",
     "residency_curve",
     "residency_links",
     "residency_simulate",
@@ -133,7 +134,8 @@ def plan(
     from kvbudget.derive.build import requests
     from kvbudget.errors import InputError
     from kvbudget.plan.document import plan_document
-    from kvbudget.plan.solve import Asked, solve
+    from kvbudget.plan.search import Asked
+    from kvbudget.plan.solve import solve
 
     wanted = requests(
         _inputs(model, engine, engine_version, gpu, gpu_memory, flags, env, facts, assume)
@@ -150,6 +152,49 @@ def diff(a: Path | str, b: Path | str) -> Document:
     from kvbudget.diff.sides import read_side
 
     return diff_document(read_side(Path(a)), read_side(Path(b)))
+
+
+def profile(
+    model: str | Path | None = None,
+    *,
+    device: str = "auto",
+    engine: str = "none",
+    policy: str | None = None,
+    runner: str = "own",
+    load_format: str = "dummy",
+    max_num_batched_tokens: int | None = None,
+    max_num_seqs: int | None = None,
+    gpu_memory_utilization: float | None = None,
+    tensor_parallel_size: int = 1,
+    pipeline_parallel_size: int = 1,
+    enable_expert_parallel: bool = False,
+    dtype: str = "auto",
+    graphs: bool = True,
+    all_graphs: bool = False,
+    gpu: str | None = None,
+    gpu_memory: Size | None = None,
+    decode_steps: int = 0,
+    timeout_s: float = 1800.0,
+    record: Path | None = None,
+    replay: Path | None = None,
+) -> Document:
+    """The terms of the budget measured on a device, or read from a record (`kvbudget.profile/1`).
+
+    An out-of-memory of the device is a result (`failure`), not an exception.
+    """
+    from kvbudget.profile.command import run_command
+    from kvbudget.profile.options import Options
+
+    options = Options(
+        model=None if model is None else str(model), device=device, engine=engine, policy=policy,
+        runner=runner, load_format=load_format, tokens=max_num_batched_tokens,
+        requests=max_num_seqs, utilization=gpu_memory_utilization, tp=tensor_parallel_size,
+        pp=pipeline_parallel_size, expert_parallel=enable_expert_parallel, dtype=dtype,
+        graphs=graphs, all_graphs=all_graphs, gpu=gpu,
+        gpu_memory=None if gpu_memory is None else str(gpu_memory), decode_steps=decode_steps,
+        timeout=timeout_s, record=record, replay=replay, dry_run=False,
+    )  # fmt: skip
+    return run_command(options, lambda phase: None).document
 
 
 def gate(

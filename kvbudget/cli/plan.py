@@ -63,7 +63,8 @@ def plan(
     from kvbudget.derive.command_line import token_count
     from kvbudget.errors import InputError
     from kvbudget.plan.document import plan_document
-    from kvbudget.plan.solve import Asked, solve
+    from kvbudget.plan.search import Asked
+    from kvbudget.plan.solve import solve
     from kvbudget.render.json_v1 import dumps
     from kvbudget.render.output import emit
 

@@ -21,7 +21,8 @@ from kvbudget.diff.compare import compare
 from kvbudget.diff.sides import Side
 from kvbudget.errors import InputError, KvbudgetError
 from kvbudget.model.config import model_from_config
-from kvbudget.plan.solve import Asked, solve
+from kvbudget.plan.search import Asked
+from kvbudget.plan.solve import solve
 
 GIB = 2**30
 LLAMA = model_from_config(LLAMA_8B, name="Llama-3-8B")

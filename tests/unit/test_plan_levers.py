@@ -12,8 +12,8 @@ from kvbudget.derive.catalogue import find_gpu
 from kvbudget.derive.request import Request
 from kvbudget.errors import InputError
 from kvbudget.model.config import model_from_config
-from kvbudget.plan.search import first_true
-from kvbudget.plan.solve import Asked, solve
+from kvbudget.plan.search import Asked, first_true
+from kvbudget.plan.solve import solve
 
 LLAMA = model_from_config(LLAMA_8B, name="Llama-3-8B")
 LARGE = model_from_config(LLAMA_70B, name="Llama-3-70B")
