@@ -34,6 +34,18 @@ def _scripts() -> dict[str, str]:
     return {s: name for name, entry in data()["engines"].items() for s in entry["scripts"]}
 
 
+@lru_cache(maxsize=1)
+def python_names() -> dict[str, str]:
+    """Class of a Python API -> engine."""
+    return {n: name for name, entry in data()["engines"].items() for n in entry["python"]}
+
+
+@lru_cache(maxsize=1)
+def python_packages() -> frozenset[str]:
+    """Packages such a class is imported from."""
+    return frozenset(p for entry in data()["engines"].values() for p in entry["python_roots"])
+
+
 def base(text: str) -> str:
     """Last part of a path."""
     return text.rsplit("/", 1)[-1]

@@ -135,6 +135,17 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
             """},
         {"flags": {"kv_transfer_config": {"kv_connector": "X", "kv_role": "kv_both"}}},
     ),
+    "strings that Python fills in": (
+        {
+            "a.py": 'import os, subprocess\nL = os.getenv("L") or 64\nsubprocess.run("vllm serve {} --max-model-len {len} --max-num-seqs {1}".format("own/a", x, len=L), shell=True)\n'
+        },
+        {
+            "line": 3,
+            "model": "own/a",
+            "flags": {"max_model_len": 64},
+            "unresolved": ["max_num_seqs"],
+        },
+    ),
     "a placeholder in properties": (
         {"serving.properties": "engine=Python\noption.model_id={{id}}\noption.rolling_batch=vllm\noption.max_model_len=64\n"},
         {"line": 2, "model": None, "unresolved": ["model"], "flags": {"max_model_len": 64}},

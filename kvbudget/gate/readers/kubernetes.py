@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvbudget.gate.draft import Draft, Given
 from kvbudget.gate.hardware import card, machine
+from kvbudget.gate.knowledge import engine_names
 from kvbudget.gate.nodes import EMPTY, Malformed, Node, documents
 from kvbudget.gate.program import inherit
 from kvbudget.gate.readers import pods
@@ -170,7 +171,7 @@ def _kubeai(context: Context, obj: Node, objects: list[Node]) -> None:
     del objects
     spec = obj.get("spec")
     engine = spec.get("engine").s.lower()
-    if engine not in ("vllm", "sglang"):
+    if engine not in engine_names():
         return
     env = read_env(spec.get("env"))
     line = spec.key_line("image") or spec.key_line("engine")
@@ -251,7 +252,7 @@ def _inference_service(context: Context, obj: Node, objects: list[Node]) -> None
         fmt = model.get("modelFormat", "name").s.lower()
         named = f"{fmt} {model.get('runtime').s.lower()}"
         engine = pods.known_engine(image, args)
-        for name in ("vllm", "sglang"):
+        for name in engine_names():
             if engine is None and name in named and (args or image.s):
                 engine = name
         if engine is not None and (args or image.s):

@@ -6,20 +6,25 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.gate.draft import Draft, Given
-from kvbudget.gate.engines import find_engine
+from kvbudget.gate.engines import find_engine, python_names, python_packages, says_engine
 from kvbudget.gate.hardware import card
-from kvbudget.gate.knowledge import engine, engine_names
+from kvbudget.gate.knowledge import engine
 from kvbudget.gate.nodes import Malformed
 from kvbudget.gate.program import inherit, share
+from kvbudget.gate.readers.python_values import (
+    UNKNOWN,
+    Items,
+    Map,
+    Values,
+    as_plain,
+    as_string,
+    dotted,
+)
 from kvbudget.gate.source import HOLE, Text, align
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
 
-_CALLS = {
-    "LLM": "vllm", "EngineArgs": "vllm", "AsyncEngineArgs": "vllm", "LLMConfig": "vllm",
-    "Engine": "sglang", "ServerArgs": "sglang", "Runtime": "sglang",
-}  # fmt: skip
 _RUNNERS = {
     "run", "Popen", "call", "check_call", "check_output", "system", "popen",
     "create_subprocess_exec", "create_subprocess_shell", "execvp", "execv", "spawn",
@@ -58,28 +63,13 @@ def _rows(text: Text) -> list[int]:
     return rows
 
 
-class _Unknown:
-    """A value that is not known statically."""
-
-
-UNKNOWN = _Unknown()
-
-
-class _Visitor:
+class _Visitor(Values):
     def __init__(self, context: Context, text: Text, rows: list[int]) -> None:
-        self.context, self.text, self.rows = context, text, rows
-        self.scopes: list[dict[str, Any]] = [{}]
-        self.lines: dict[int, dict[str, int]] = {}
-        self.imports: dict[str, str] = {}
+        super().__init__(rows)
+        self.context, self.text = context, text
         self.drafts: list[Draft] = []
-        self.env: dict[str, Text] = {}
         self.done: set[int] = set()
-        self.sequences: dict[int, _List] = {}
         self.depth = 0
-
-    def line(self, node: ast.AST) -> int:
-        row = getattr(node, "lineno", 1) - 1
-        return self.rows[min(row, len(self.rows) - 1)]
 
     # ---- statements ----
     def visit_body(self, body: list[ast.stmt]) -> None:
@@ -169,7 +159,7 @@ class _Visitor:
                 return
             self.scopes[-1][target.id] = UNKNOWN if self.depth else self.value(value)
         elif isinstance(target, ast.Subscript):
-            owner = _dotted(target.value)
+            owner = dotted(target.value)
             key = self.value(target.slice)
             item = self.value(value)
             if owner == "os.environ" and isinstance(key, str) and not self.depth:
@@ -177,7 +167,7 @@ class _Visitor:
                 self.env[key] = Text.on(text, self.line(target)) if text else Text("", [])
             elif isinstance(target.value, ast.Name) and isinstance(key, str):
                 known = self._lookup(target.value.id)
-                if isinstance(known, _Map) and not self.depth:
+                if isinstance(known, Map) and not self.depth:
                     known.put(key, item, self.line(target))
         elif isinstance(target, (ast.Tuple, ast.List)):
             values = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
@@ -191,9 +181,9 @@ class _Visitor:
         if not isinstance(node.target, ast.Name):
             return
         known, new = self._lookup(node.target.id), self.value(node.value)
-        if isinstance(known, _List) and isinstance(new, _List) and not self.depth:
+        if isinstance(known, Items) and isinstance(new, Items) and not self.depth:
             known.items.extend(new.items)
-        elif not isinstance(known, (_List, _Map)):
+        elif not isinstance(known, (Items, Map)):
             self.scopes[-1][node.target.id] = UNKNOWN
 
     # ---- expressions ----
@@ -206,182 +196,15 @@ class _Visitor:
                 self.done.add(id(inner))
                 self._list(inner)
 
-    def _lookup(self, name: str) -> Any:  # noqa: ANN401 - any value
-        for scope in reversed(self.scopes):
-            if name in scope:
-                return scope[name]
-        return UNKNOWN
-
-    def value(self, node: ast.AST) -> Any:  # noqa: ANN401 - any value
-        """Static value; UNKNOWN where there is none."""
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, ast.Name):
-            return self._lookup(node.id)
-        if isinstance(node, ast.Dict):
-            return self._dict(node)
-        if isinstance(node, (ast.List, ast.Tuple)):
-            return self._sequence(node)
-        if isinstance(node, ast.JoinedStr):
-            parts = [
-                str(part.value)
-                if isinstance(part, ast.Constant)
-                else _string(self.value(getattr(part, "value", part)))
-                for part in node.values
-            ]
-            return "".join(parts)
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            item = self.value(node.operand)
-            return -item if isinstance(item, (int, float)) else UNKNOWN
-        if isinstance(node, ast.BinOp):
-            return self._binary(node)
-        if isinstance(node, ast.Call):
-            return self._call_value(node)
-        if isinstance(node, ast.Subscript):
-            owner, key = self.value(node.value), self.value(node.slice)
-            if isinstance(owner, _Map) and isinstance(key, str):
-                return owner.items.get(key, (UNKNOWN, 0))[0]
-            return UNKNOWN
-        if isinstance(node, ast.Attribute):
-            dotted = _dotted(node)
-            if dotted == "sys.executable":
-                return "python"
-            return self._lookup(dotted)
-        return UNKNOWN
-
-    def _binary(self, node: ast.BinOp) -> Any:  # noqa: ANN401 - any value
-        left, right = self.value(node.left), self.value(node.right)
-        if isinstance(left, _List) and isinstance(right, _List) and isinstance(node.op, ast.Add):
-            return _List([*left.items, *right.items])
-        if isinstance(left, str) and isinstance(right, str) and isinstance(node.op, ast.Add):
-            return (left + right)[:4096]
-        numbers = (int, float)
-        if not isinstance(left, numbers) or not isinstance(right, numbers):
-            return UNKNOWN
-        try:
-            if isinstance(node.op, ast.Add):
-                return left + right
-            if isinstance(node.op, ast.Sub):
-                return left - right
-            if isinstance(node.op, ast.Mult):
-                return left * right
-            if isinstance(node.op, ast.Div):
-                return left / right
-            if isinstance(node.op, ast.FloorDiv):
-                return left // right
-            if isinstance(node.op, ast.LShift) and 0 <= right < 64:
-                return int(left) << int(right)
-            if isinstance(node.op, ast.Pow) and abs(left) <= 1024 and 0 <= right <= 64:
-                return left**right
-        except (ArithmeticError, ValueError):
-            return UNKNOWN
-        return UNKNOWN
-
-    def _dict(self, node: ast.Dict) -> _Map:
-        out = _Map()
-        for key, item in zip(node.keys, node.values, strict=True):
-            if key is None:
-                inner = self.value(item)
-                if isinstance(inner, _Map):
-                    out.update(inner)
-                continue
-            name = self.value(key)
-            if isinstance(name, str):
-                out.put(name, self.value(item), self.line(key))
-        return out
-
-    def _sequence(self, node: ast.List | ast.Tuple) -> _List:
-        known = self.sequences.get(id(node))
-        if known is not None:
-            return known
-        items: list[tuple[Any, int]] = []
-        for item in node.elts:
-            if isinstance(item, ast.Starred):
-                inner = self.value(item.value)
-                if isinstance(inner, _List):
-                    items.extend(inner.items)
-                else:
-                    items.append((UNKNOWN, self.line(item)))
-            else:
-                items.append((self.value(item), self.line(item)))
-        made = self.sequences[id(node)] = _List(items)
-        return made
-
-    def _call_value(self, node: ast.Call) -> Any:  # noqa: ANN401 - any value
-        name = _dotted(node.func)
-        first = self.value(node.args[0]) if node.args else UNKNOWN
-        if name in ("os.getenv", "os.environ.get", "environ.get", "getenv") and node.args:
-            if isinstance(first, str) and first in self.env and self.env[first].known:
-                return self.env[first].s
-            return self.value(node.args[1]) if len(node.args) > 1 else UNKNOWN
-        if name == "os.environ.setdefault" and len(node.args) == 2:
-            return self.value(node.args[1])
-        if name == "dict":
-            out = _Map()
-            if isinstance(first, _Map):
-                out.update(first)
-            self._keywords(node, out)
-            return out
-        if name in ("int", "float", "str", "bool") and len(node.args) == 1:
-            return _convert(name, first)
-        if name == "json.dumps" and node.args:
-            plain = _plain(first)
-            if HOLE in str(plain):
-                return UNKNOWN
-            import json
-
-            try:
-                return json.dumps(plain)
-            except (TypeError, ValueError):
-                return UNKNOWN
-        if name.rsplit(".", 1)[-1].endswith("Config") and self._from_engine(name):
-            return self._config(node)
-        if name.endswith("Config.from_cli") and isinstance(first, str):
-            return first
-        if name in ("list", "tuple"):
-            return first if isinstance(first, _List) else UNKNOWN
-        if name == "Path" or name.endswith(".Path"):
-            return first
-        if name == "shlex.split" and isinstance(first, str):
-            split = _List([(word, self.line(node)) for word in first.split()])
-            return self.sequences.setdefault(id(node), split)
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "split" and not node.args:
-            owner = self.value(node.func.value)
-            if isinstance(owner, str):
-                return _List([(word, self.line(node)) for word in owner.split()])
-        return UNKNOWN
-
-    def _from_engine(self, name: str) -> bool:
-        origin = self.imports.get(name.split(".")[0], name)
-        return origin.split(".")[0] in engine_names()
-
-    def _config(self, node: ast.Call) -> Any:  # noqa: ANN401 - any value
-        """`KVTransferConfig(kv_role=...)`: the map its keywords spell."""
-        if node.args or any(keyword.arg is None for keyword in node.keywords):
-            return UNKNOWN
-        out = _Map()
-        self._keywords(node, out)
-        return out
-
-    def _keywords(self, node: ast.Call, out: _Map) -> None:
-        for keyword in node.keywords:
-            if keyword.arg is None:
-                inner = self.value(keyword.value)
-                if isinstance(inner, _Map):
-                    for key, (item, _line) in inner.items.items():
-                        out.put(key, item, inner.items[key][1])
-                continue
-            out.put(keyword.arg, self.value(keyword.value), self.line(keyword))
-
     # ---- engines ----
     def _call(self, node: ast.Call) -> None:
-        name = _dotted(node.func)
+        name = dotted(node.func)
         last = name.rsplit(".", 1)[-1]
         if last in ("append", "extend", "update", "setdefault") and isinstance(
             node.func, ast.Attribute
         ):
             self._mutate(node, last)
-        engine_name = _CALLS.get(last) or self._aliased(name)
+        engine_name = python_names().get(last) or self._aliased(name)
         if engine_name and self._is_engine(name, last, engine_name, node):
             self._engine(
                 node,
@@ -394,16 +217,16 @@ class _Visitor:
 
     def _aliased(self, name: str) -> str | None:
         target = self.imports.get(name.split(".")[0], "")
-        return _CALLS.get(target.rsplit(".", 1)[-1]) if "." not in name else None
+        return python_names().get(target.rsplit(".", 1)[-1]) if "." not in name else None
 
     def _is_engine(self, name: str, last: str, engine_name: str, node: ast.Call) -> bool:
         root = name.split(".")[0]
         origin = self.imports.get(root, "")
-        if origin.split(".")[0] in ("vllm", "sglang", "ray") and (
-            last in _CALLS or origin.rsplit(".", 1)[-1] in _CALLS
+        if origin.split(".")[0] in python_packages() and (
+            last in python_names() or origin.rsplit(".", 1)[-1] in python_names()
         ):
             return last != "LLMConfig" or bool(node.keywords)
-        if root in ("vllm", "sglang", "sgl"):
+        if root in python_packages():
             return True
         if last in ("Engine", "Runtime", "LLM") and origin:
             return False
@@ -422,7 +245,7 @@ class _Visitor:
         )
 
     def _engine(self, node: ast.Call, engine_name: str, last: str) -> None:
-        keywords = _Map()
+        keywords = Map()
         self._keywords(node, keywords)
         callee = node.func
         line = self.rows[
@@ -434,7 +257,7 @@ class _Visitor:
         if last == "LLMConfig":
             self._llm_config(draft, keywords)
         else:
-            field = "model" if engine_name == "vllm" else "model_path"
+            field = engine(engine_name).roles["model"]
             if node.args:
                 self._given(draft, field, self.value(node.args[0]), self.line(node.args[0]), field)
             for name, (value, item_line) in keywords.items.items():
@@ -447,49 +270,49 @@ class _Visitor:
         )
         if option is None:
             return
-        plain = _plain(value)
+        plain = as_plain(value)
         draft.given.append(Given(option.name, plain, line, spelled))
 
-    def _llm_config(self, draft: Draft, keywords: _Map) -> None:
+    def _llm_config(self, draft: Draft, keywords: Map) -> None:
         kwargs = keywords.items.get("engine_kwargs", (None, 0))[0]
-        if isinstance(kwargs, _Map):
+        if isinstance(kwargs, Map):
             for name, (value, line) in kwargs.items.items():
                 self._given(draft, name, value, line, name)
         loading = keywords.items.get("model_loading_config", (None, 0))[0]
-        if isinstance(loading, _Map):
+        if isinstance(loading, Map):
             for key in ("model_source", "model_id"):
                 if key in loading.items:
                     value, line = loading.items[key]
-                    draft.model_hint = Text.on(_string(value), line)
+                    draft.model_hint = Text.on(as_string(value), line)
                     break
         kind = keywords.items.get("accelerator_type", (None, 0))[0]
         if isinstance(kind, str):
             draft.host.gpu_type = card(kind)
         runtime = keywords.items.get("runtime_env", (None, 0))[0]
         variables = (
-            runtime.items.get("env_vars", (None, 0))[0] if isinstance(runtime, _Map) else None
+            runtime.items.get("env_vars", (None, 0))[0] if isinstance(runtime, Map) else None
         )
-        if isinstance(variables, _Map):
+        if isinstance(variables, Map):
             for name, (value, line) in variables.items.items():
-                draft.set_env(name, Text.on(_string(value), line), line)
+                draft.set_env(name, Text.on(as_string(value), line), line)
 
     def _mutate(self, node: ast.Call, method: str) -> None:
         assert isinstance(node.func, ast.Attribute)
         if self.depth or not isinstance(node.func.value, ast.Name):
-            if _dotted(node.func.value) == "os.environ" and method in ("update", "setdefault"):
+            if dotted(node.func.value) == "os.environ" and method in ("update", "setdefault"):
                 self._environ(node, method)
             return
         known = self._lookup(node.func.value.id)
-        if isinstance(known, _List) and node.args:
+        if isinstance(known, Items) and node.args:
             item = self.value(node.args[0])
             if method == "append":
                 known.items.append((item, self.line(node.args[0])))
-            elif isinstance(item, _List):
+            elif isinstance(item, Items):
                 known.items.extend(item.items)
-        elif isinstance(known, _Map) and method == "update":
+        elif isinstance(known, Map) and method == "update":
             for arg in node.args:
                 inner = self.value(arg)
-                if isinstance(inner, _Map):
+                if isinstance(inner, Map):
                     known.update(inner)
             self._keywords(node, known)
 
@@ -497,23 +320,21 @@ class _Visitor:
         if method == "setdefault" and len(node.args) == 2:
             key, item = self.value(node.args[0]), self.value(node.args[1])
             if isinstance(key, str) and key not in self.env:
-                self.env[key] = Text.on(_string(item), self.line(node))
+                self.env[key] = Text.on(as_string(item), self.line(node))
         for arg in node.args if method == "update" else []:
             inner = self.value(arg)
-            if isinstance(inner, _Map):
+            if isinstance(inner, Map):
                 for key, (item, line) in inner.items.items():
-                    self.env[key] = Text.on(_string(item), line)
+                    self.env[key] = Text.on(as_string(item), line)
 
     def _list(self, node: ast.List) -> None:
         held = self._sequence(node)
-        if not any(
-            isinstance(item, str) and ("vllm" in item or "sglang" in item) for item, _ in held.items
-        ):
+        if not any(isinstance(item, str) and says_engine(item) for item, _ in held.items):
             return
         self._argv(held, {})
 
-    def _argv(self, items: _List, env: dict[str, Text]) -> None:
-        words = [Text.on(_string(item), line) for item, line in items.items]
+    def _argv(self, items: Items, env: dict[str, Text]) -> None:
+        words = [Text.on(as_string(item), line) for item, line in items.items]
         found = find_engine(words)
         if found is None:
             return
@@ -528,7 +349,7 @@ class _Visitor:
         """Words appended to an argv after its definition count too."""
         for items in self.sequences.values():
             if items.draft is not None:
-                words = [Text.on(_string(item), line) for item, line in items.items]
+                words = [Text.on(as_string(item), line) for item, line in items.items]
                 items.draft.words = words[items.start :]
 
     def _runner(self, node: ast.Call) -> None:
@@ -537,22 +358,22 @@ class _Visitor:
         for keyword in node.keywords:
             if keyword.arg == "env":
                 inner = self.value(keyword.value)
-                if isinstance(inner, _Map):
+                if isinstance(inner, Map):
                     for key, (item, line) in inner.items.items():
-                        env[key] = Text.on(_string(item), line)
+                        env[key] = Text.on(as_string(item), line)
         if isinstance(first, (ast.List, ast.Tuple)):
             self.done.add(id(first))
             self._argv(self._sequence(first), env)
             return
         value = self.value(first)
-        if isinstance(value, _List):
+        if isinstance(value, Items):
             if value.draft is None:
                 self._argv(value, env)
             else:
                 for key, item in env.items():
                     value.draft.set_env(key, item, item.line or value.draft.line)
             return
-        if isinstance(value, str) and ("vllm" in value or "sglang" in value):
+        if isinstance(value, str) and says_engine(value):
             start, end = self._span(first)
             raw = self.text.cut(start, end)
             text = (
@@ -574,62 +395,3 @@ class _Visitor:
         end_row = (getattr(node, "end_lineno", None) or 1) - 1
         end = offsets[end_row + 1] if end_row + 1 < len(offsets) else len(self.text.s)
         return begin, end
-
-
-class _Map:
-    """A dict whose keys know their lines."""
-
-    def __init__(self) -> None:
-        self.items: dict[str, tuple[Any, int]] = {}
-
-    def put(self, key: str, value: Any, line: int) -> None:  # noqa: ANN401
-        self.items.pop(key, None)
-        self.items[key] = (value, line)
-
-    def update(self, other: _Map) -> None:
-        for key, (value, line) in other.items.items():
-            self.put(key, value, line)
-
-
-class _List:
-    """A list whose elements know their lines; it may be an engine's argv."""
-
-    def __init__(self, items: list[tuple[Any, int]]) -> None:
-        self.items = items
-        self.draft: Draft | None = None
-        self.start = 0
-
-
-def _dotted(node: ast.AST) -> str:
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if isinstance(node, ast.Name):
-        parts.append(node.id)
-    return ".".join(reversed(parts))
-
-
-def _string(value: object) -> str:
-    if isinstance(value, (_Unknown, _Map, _List)):
-        return HOLE
-    return str(value)
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401
-    if isinstance(value, _Unknown):
-        return HOLE
-    if isinstance(value, _Map):
-        return {key: _plain(item) for key, (item, _) in value.items.items()}
-    if isinstance(value, _List):
-        return [_plain(item) for item, _ in value.items]
-    return value
-
-
-def _convert(name: str, value: object) -> Any:  # noqa: ANN401
-    if isinstance(value, (_Unknown, _Map, _List)) or (isinstance(value, str) and HOLE in value):
-        return UNKNOWN
-    try:
-        return {"int": int, "float": float, "str": str, "bool": bool}[name](value)
-    except (ValueError, TypeError):
-        return UNKNOWN

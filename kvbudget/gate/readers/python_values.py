@@ -1,0 +1,303 @@
+"""Static values of Python: constants, defaults, dicts and lists that know their lines."""
+
+from __future__ import annotations
+
+import ast
+import json
+import operator
+import re
+from typing import TYPE_CHECKING, Any
+
+from kvbudget.gate.knowledge import engine_names
+from kvbudget.gate.source import HOLE, Text
+
+if TYPE_CHECKING:
+    from kvbudget.gate.draft import Draft
+
+
+_ENVIRON = ("os.getenv", "os.environ.get", "environ.get", "getenv")
+_PERCENT = re.compile(r"%%|%[-+ #0-9.]*[a-zA-Z]")
+_FIELD = re.compile(r"\{(\w*)(?:![rsa])?(?::[^{}]*)?\}")
+_ARITHMETIC = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.LShift: operator.lshift,
+    ast.Pow: operator.pow,
+}
+
+
+class Unknown:
+    """A value that is not known statically."""
+
+
+UNKNOWN = Unknown()
+
+
+class Map:
+    """A dict whose keys know their lines."""
+
+    def __init__(self) -> None:
+        self.items: dict[str, tuple[Any, int]] = {}
+
+    def put(self, key: str, value: Any, line: int) -> None:  # noqa: ANN401
+        self.items.pop(key, None)
+        self.items[key] = (value, line)
+
+    def update(self, other: Map) -> None:
+        for key, (value, line) in other.items.items():
+            self.put(key, value, line)
+
+
+class Items:
+    """A list whose elements know their lines; it may be an engine's argv."""
+
+    def __init__(self, items: list[tuple[Any, int]]) -> None:
+        self.items = items
+        self.draft: Draft | None = None
+        self.start = 0
+
+
+class Values:
+    """Names in scope and what expressions are worth, as far as the file tells."""
+
+    def __init__(self, rows: list[int]) -> None:
+        """`rows`: physical line of each line of the text."""
+        self.rows = rows
+        self.scopes: list[dict[str, Any]] = [{}]
+        self.imports: dict[str, str] = {}
+        self.env: dict[str, Text] = {}
+        self.sequences: dict[int, Items] = {}
+
+    def line(self, node: ast.AST) -> int:
+        row = getattr(node, "lineno", 1) - 1
+        return self.rows[min(row, len(self.rows) - 1)]
+
+    def _lookup(self, name: str) -> Any:  # noqa: ANN401 - any value
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return scope[name]
+        return UNKNOWN
+
+    def value(self, node: ast.AST) -> Any:  # noqa: ANN401 - any value
+        """Static value; UNKNOWN where there is none."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return self._lookup(node.id)
+        if isinstance(node, ast.Dict):
+            return self._dict(node)
+        if isinstance(node, (ast.List, ast.Tuple)):
+            return self._sequence(node)
+        if isinstance(node, ast.JoinedStr):
+            parts = [
+                str(part.value)
+                if isinstance(part, ast.Constant)
+                else as_string(self.value(getattr(part, "value", part)))
+                for part in node.values
+            ]
+            return "".join(parts)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            item = self.value(node.operand)
+            return -item if isinstance(item, (int, float)) else UNKNOWN
+        if isinstance(node, ast.BinOp):
+            return self._binary(node)
+        if isinstance(node, ast.Call):
+            return self._call_value(node)
+        if isinstance(node, ast.Subscript):
+            owner, key = self.value(node.value), self.value(node.slice)
+            if isinstance(owner, Map) and isinstance(key, str):
+                return owner.items.get(key, (UNKNOWN, 0))[0]
+            return UNKNOWN
+        if isinstance(node, ast.Attribute):
+            name = dotted(node)
+            return "python" if name == "sys.executable" else self._lookup(name)
+        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+            return self._either(node)
+        return UNKNOWN
+
+    def _binary(self, node: ast.BinOp) -> Any:  # noqa: ANN401 - any value
+        left, right = self.value(node.left), self.value(node.right)
+        if isinstance(left, Items) and isinstance(right, Items) and isinstance(node.op, ast.Add):
+            return Items([*left.items, *right.items])
+        if isinstance(left, str) and isinstance(right, str) and isinstance(node.op, ast.Add):
+            return (left + right)[:4096]
+        if isinstance(left, str) and isinstance(node.op, ast.Mod):
+            given = [item for item, _ in right.items] if isinstance(right, Items) else [right]
+            shown = iter([as_string(item) for item in given])
+            return _PERCENT.sub(lambda m: "%" if m.group() == "%%" else next(shown, HOLE), left)
+        work = _ARITHMETIC.get(type(node.op))
+        if work is None or not all(isinstance(item, (int, float)) for item in (left, right)):
+            return UNKNOWN
+        if isinstance(node.op, (ast.Pow, ast.LShift)) and not (
+            abs(left) <= 1024 and 0 <= right < 64
+        ):
+            return UNKNOWN
+        try:
+            return work(left, right)
+        except (ArithmeticError, ValueError, TypeError):
+            return UNKNOWN
+
+    def _either(self, node: ast.BoolOp) -> Any:  # noqa: ANN401 - any value
+        """`os.getenv("X") or 0.9`: what a variable is that nobody set."""
+        for item in node.values:
+            unset = isinstance(item, ast.Call) and len(item.args) == 1
+            if unset and isinstance(item, ast.Call) and dotted(item.func) in _ENVIRON:
+                continue
+            value = self.value(item)
+            if isinstance(value, Unknown) or value:
+                return value
+        return UNKNOWN
+
+    def _dict(self, node: ast.Dict) -> Map:
+        out = Map()
+        for key, item in zip(node.keys, node.values, strict=True):
+            if key is None:
+                inner = self.value(item)
+                if isinstance(inner, Map):
+                    out.update(inner)
+                continue
+            name = self.value(key)
+            if isinstance(name, str):
+                out.put(name, self.value(item), self.line(key))
+        return out
+
+    def _sequence(self, node: ast.List | ast.Tuple) -> Items:
+        known = self.sequences.get(id(node))
+        if known is not None:
+            return known
+        items: list[tuple[Any, int]] = []
+        for item in node.elts:
+            if isinstance(item, ast.Starred):
+                inner = self.value(item.value)
+                if isinstance(inner, Items):
+                    items.extend(inner.items)
+                else:
+                    items.append((UNKNOWN, self.line(item)))
+            else:
+                items.append((self.value(item), self.line(item)))
+        made = self.sequences[id(node)] = Items(items)
+        return made
+
+    def _call_value(self, node: ast.Call) -> Any:  # noqa: ANN401 - any value
+        name = dotted(node.func)
+        first = self.value(node.args[0]) if node.args else UNKNOWN
+        if name in _ENVIRON and node.args:
+            if isinstance(first, str) and first in self.env and self.env[first].known:
+                return self.env[first].s
+            return self.value(node.args[1]) if len(node.args) > 1 else UNKNOWN
+        if name == "os.environ.setdefault" and len(node.args) == 2:
+            return self.value(node.args[1])
+        if name == "dict":
+            out = Map()
+            if isinstance(first, Map):
+                out.update(first)
+            self._keywords(node, out)
+            return out
+        if name in ("int", "float", "str", "bool") and len(node.args) == 1:
+            return _convert(name, first)
+        if name == "json.dumps" and node.args:
+            plain = as_plain(first)
+            if HOLE in str(plain):
+                return UNKNOWN
+            try:
+                return json.dumps(plain)
+            except (TypeError, ValueError):
+                return UNKNOWN
+        if name.rsplit(".", 1)[-1].endswith("Config") and self._from_engine(name):
+            return self._config(node)
+        if name.endswith("Config.from_cli") and isinstance(first, str):
+            return first
+        if name in ("list", "tuple"):
+            return first if isinstance(first, Items) else UNKNOWN
+        if name == "Path" or name.endswith(".Path"):
+            return first
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+            return self._formatted(node, self.value(node.func.value))
+        if name == "shlex.split" and isinstance(first, str):
+            split = Items([(word, self.line(node)) for word in first.split()])
+            return self.sequences.setdefault(id(node), split)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "split" and not node.args:
+            owner = self.value(node.func.value)
+            if isinstance(owner, str):
+                return Items([(word, self.line(node)) for word in owner.split()])
+        return UNKNOWN
+
+    def _formatted(self, node: ast.Call, text: object) -> Any:  # noqa: ANN401 - any value
+        """`"... {} {name}".format(a, name=b)`."""
+        if not isinstance(text, str):
+            return UNKNOWN
+        named = {word.arg: self.value(word.value) for word in node.keywords}
+        given = [self.value(item) for item in node.args]
+        count = iter(range(len(given)))
+
+        def field(match: re.Match[str]) -> str:
+            key = match.group(1)
+            if not key:
+                at = next(count, len(given))
+            elif key.isdigit():
+                at = int(key[:6])
+            else:
+                return as_string(named.get(key, UNKNOWN))
+            return as_string(given[at]) if at < len(given) else HOLE
+
+        return _FIELD.sub(field, text)
+
+    def _from_engine(self, name: str) -> bool:
+        origin = self.imports.get(name.split(".")[0], name)
+        return origin.split(".")[0] in engine_names()
+
+    def _config(self, node: ast.Call) -> Any:  # noqa: ANN401 - any value
+        """`KVTransferConfig(kv_role=...)`: the map its keywords spell."""
+        if node.args or any(keyword.arg is None for keyword in node.keywords):
+            return UNKNOWN
+        out = Map()
+        self._keywords(node, out)
+        return out
+
+    def _keywords(self, node: ast.Call, out: Map) -> None:
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                inner = self.value(keyword.value)
+                if isinstance(inner, Map):
+                    for key, (item, _line) in inner.items.items():
+                        out.put(key, item, inner.items[key][1])
+                continue
+            out.put(keyword.arg, self.value(keyword.value), self.line(keyword))
+
+
+def dotted(node: ast.AST) -> str:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        parts.append(node.id)
+    return ".".join(reversed(parts))
+
+
+def as_string(value: object) -> str:
+    if isinstance(value, (Unknown, Map, Items)):
+        return HOLE
+    return str(value)
+
+
+def as_plain(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, Unknown):
+        return HOLE
+    if isinstance(value, Map):
+        return {key: as_plain(item) for key, (item, _) in value.items.items()}
+    if isinstance(value, Items):
+        return [as_plain(item) for item, _ in value.items]
+    return value
+
+
+def _convert(name: str, value: object) -> Any:  # noqa: ANN401
+    if isinstance(value, (Unknown, Map, Items)) or (isinstance(value, str) and HOLE in value):
+        return UNKNOWN
+    try:
+        return {"int": int, "float": float, "str": str, "bool": bool}[name](value)
+    except (ValueError, TypeError):
+        return UNKNOWN
