@@ -120,11 +120,19 @@ def _applies(setting: Setting, row: dict[str, Any]) -> bool:
         return False
     if "shared" in row and setting.shared != row["shared"]:
         return False
-    wanted = row.get("compute_capability")
-    if wanted is None:
+    return _capable(setting.compute_capability, row)
+
+
+def _capable(have: str | None, row: dict[str, Any]) -> bool:
+    least, below = row.get("compute_capability"), row.get("capability_below")
+    if least is None and below is None:
         return True
-    have = setting.compute_capability
-    return have is not None and version_key(have) >= version_key(wanted)
+    if have is None:
+        return False
+    key = version_key(have)
+    return (least is None or key >= version_key(least)) and (
+        below is None or key < version_key(below)
+    )
 
 
 def engine_formats(
