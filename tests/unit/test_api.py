@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import io
 import json
@@ -14,10 +15,12 @@ import jsonschema
 import pytest
 from model_configs import LLAMA_8B
 from typer.testing import CliRunner
+from watch_series import quiet
 
 from kvbudget import api
 from kvbudget.cli.app import app
 from kvbudget.errors import InputError, MissingFact
+from kvbudget.watch.samples import encode
 
 SAMPLES = Path(__file__).parents[2] / "docs" / "samples"
 START = SAMPLES / "vllm-llama3-8b.log"
@@ -28,10 +31,6 @@ TRACE = "".join(
                 "hash_ids": [t % 5, 100 + t % 5]}) + "\n"
     for t in range(40)
 )  # fmt: skip
-GPU = {
-    "index": 0, "uuid": "GPU-1", "name": "card", "total_memory": 80 * 2**30,
-    "used_memory": 70 * 2**30, "free_memory": 10 * 2**30,
-}  # fmt: skip
 
 
 @pytest.fixture
@@ -107,8 +106,26 @@ def test_a_function_returns_what_its_command_prints(place, name):
     jsonschema.validate(document, json.loads(schema))
 
 
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra profile")
+def test_profile(place):
+    document = api.profile("tiny", device="fake", gpu="l4", record=place / "r.json")
+    again = json.loads(json.dumps(api.profile(replay=place / "r.json")))
+    assert again["result"] == document["result"]
+    assert again == printed("profile", "--replay", place / "r.json")
+
+
+def test_watch_is_an_iterator_of_readings(place):
+    lines = [encode(reading) for reading in quiet(6, 2)]
+    (place / "readings.jsonl").write_bytes(b"\n".join(lines))
+    got = list(api.watch(replay=place / "readings.jsonl"))
+    assert len(got) == 3
+    schema = (resources.files("kvbudget") / "schemas" / "watch.json").read_text()
+    for document in json.loads(json.dumps(got)):
+        jsonschema.validate(document, json.loads(schema))
+
+
 def test_every_command_has_its_function():
-    wanted = {"explain_log", "oom_triage", "derive", "plan", "diff", "gate", "watch",
+    wanted = {"explain_log", "oom_triage", "derive", "plan", "diff", "profile", "gate", "watch",
               "residency_window", "residency_links", "residency_curve", "residency_simulate",
               "residency_sweep"}  # fmt: skip
     assert wanted == set(api.__all__) - {"Document"}
@@ -150,5 +167,5 @@ def test_the_page_about_the_library_runs(capsys, monkeypatch):
     version, cause, seconds = capsys.readouterr().out.splitlines()
     assert version.startswith("0.25.1 ")
     assert (cause, seconds) == ("vram.logprobs_spike", "445.632")
-    for name in ("explain_log", "oom_triage", "derive", "plan", "diff", "gate", "watch"):
+    for name in ("explain_log", "oom_triage", "derive", "plan", "diff", "profile", "gate", "watch"):
         assert f"`{name}`" in page

@@ -167,3 +167,40 @@ def test_a_profile_its_replay_and_a_derivation_from_it_give_one_pool(tmp_path, v
     code, text = call("diff", profile, derived, "--format", "json")
     moved = {row["name"] for row in json.loads(text)["terms"] if row["delta"] is not None}
     assert not moved & {"weights_memory", "peak_activation_memory", "kv_cache_memory"}
+
+
+def test_the_gate_judges_by_the_pool_that_derive_prints(tmp_path):
+    (tmp_path / "config.json").write_text(
+        json.dumps({**LLAMA_70B, "max_position_embeddings": 131072})
+    )
+    flags = ["--tensor-parallel-size", "2", "--max-model-len", "131072"]
+    words = [*flags, "--gpu-memory-utilization", "0.9"]
+    (tmp_path / "serve.sh").write_text(f"vllm serve org/big {' '.join(words)}\n")
+    code, text = call(
+        "gate", tmp_path / "serve.sh", "--gpu", "H100-80GB", "--engine-version", "vllm@0.25.1",
+        "--model-config", f"org/big={tmp_path / 'config.json'}", "--format", "json",
+    )  # fmt: skip
+    assert code == 1
+    data = next(f["data"] for f in json.loads(text)["findings"] if f["rule"] == "GATE017")
+    code, text = call(
+        "derive", tmp_path, "--engine", "vllm", "--engine-version", "0.25.1", *words,
+        "--gpu", "h100-80gb", "--format", "json",
+    )  # fmt: skip
+    assert code == 1
+    derived = json.loads(text)
+    assert data["pool_bytes"] == derived["result"]["kv_cache_memory"]
+    steps = {step["name"]: step["value"] for step in derived["steps"]}
+    assert abs(data["need_bytes"] - steps["kv_memory_needed"]) < steps["bytes_per_block"]
+
+
+def test_the_bytes_of_a_token_are_the_same_to_residency_and_derive(case):
+    folder, derived, base, _ = case
+    ranks = base[base.index("-tp") + 1] if "-tp" in base else "1"
+    kind = base[base.index("--kv-cache-dtype") + 1] if "--kv-cache-dtype" in base else "auto"
+    code, text = call(
+        "residency", "links", "--model", folder / "model", "-tp", ranks, "--kv-cache-dtype", kind,
+        "--prefill-rate", "20000", "--link", "x=64GB/s", "--format", "json",
+    )  # fmt: skip
+    assert code == 0
+    link = json.loads(text)["links"][0]
+    assert link["read_threshold_tok_s"] == 64e9 / derived["result"]["bytes_per_token"]
