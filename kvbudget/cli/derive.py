@@ -9,7 +9,14 @@ import typer
 
 from kvbudget.cli import complete
 from kvbudget.cli.engine_flags import EngineFlagsCommand, unmarked
-from kvbudget.cli.options import Format, FormatOption, GpuMemoryOption, GpuOption, OutputOption
+from kvbudget.cli.options import (
+    Format,
+    FormatOption,
+    GpuMemoryOption,
+    GpuOption,
+    KnowledgeOption,
+    OutputOption,
+)
 from kvbudget.cli.page import epilog
 
 EPILOG = epilog(
@@ -91,6 +98,7 @@ def derive(
         bool,
         typer.Option("--all-steps", help="Text: every step, not only the chain to the answers."),
     ] = False,
+    knowledge: KnowledgeOption = None,
     format: FormatOption = Format.text,
     output: OutputOption = None,
 ) -> None:
@@ -100,6 +108,7 @@ def derive(
     """
     from kvbudget.derive.build import Inputs, build
     from kvbudget.derive.document import document
+    from kvbudget.knowledge.where import overlaid
     from kvbudget.render.json_v1 import dumps
     from kvbudget.render.output import emit
 
@@ -109,7 +118,8 @@ def derive(
         gpu=gpu, gpu_memory=gpu_memory, env=tuple(env or ()), stated=tuple(set_ or ()),
         assume=tuple(assume or ()), log=from_log, profile=from_profile,
     )  # fmt: skip
-    results = build(inputs)
+    with overlaid(knowledge):
+        results = build(inputs)
     if len(results) == 1:
         payload = document(results[0])
     else:

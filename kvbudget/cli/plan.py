@@ -16,7 +16,14 @@ from kvbudget.cli.derive import (
     VersionOption,
 )  # fmt: skip
 from kvbudget.cli.engine_flags import EngineFlagsCommand, unmarked
-from kvbudget.cli.options import Format, FormatOption, GpuMemoryOption, GpuOption, OutputOption
+from kvbudget.cli.options import (
+    Format,
+    FormatOption,
+    GpuMemoryOption,
+    GpuOption,
+    KnowledgeOption,
+    OutputOption,
+)
 from kvbudget.cli.page import epilog
 
 EPILOG = epilog(
@@ -51,6 +58,7 @@ def plan(
     env: EnvOption = None,
     set_: SetOption = None,
     assume: AssumeOption = None,
+    knowledge: KnowledgeOption = None,
     format: FormatOption = Format.text,
     output: OutputOption = None,
 ) -> None:
@@ -62,6 +70,7 @@ def plan(
     from kvbudget.derive.build import Inputs, requests
     from kvbudget.derive.command_line import token_count
     from kvbudget.errors import InputError
+    from kvbudget.knowledge.where import overlaid
     from kvbudget.plan.document import plan_document
     from kvbudget.plan.search import Asked
     from kvbudget.plan.solve import solve
@@ -74,12 +83,13 @@ def plan(
         gpu=gpu, gpu_memory=gpu_memory, env=tuple(env or ()), stated=tuple(set_ or ()),
         assume=tuple(assume or ()),
     )  # fmt: skip
-    wanted = requests(inputs)
-    if len(wanted) > 1:
-        raise InputError("plan works for one engine at a time", "--engine vllm")
-    asked = Asked(None if context is None else token_count(context), concurrency, gpus)
-    options = solve(wanted[0], asked)
-    payload = plan_document(asked, options)
+    with overlaid(knowledge):
+        wanted = requests(inputs)
+        if len(wanted) > 1:
+            raise InputError("plan works for one engine at a time", "--engine vllm")
+        asked = Asked(None if context is None else token_count(context), concurrency, gpus)
+        options = solve(wanted[0], asked)
+        payload = plan_document(asked, options)
     if format is Format.json:
         emit(dumps(payload), output)
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kvbudget.derive.flags import load_flags
@@ -35,7 +34,6 @@ class CommandLine:
     notes: list[str] = field(default_factory=list)
 
 
-@lru_cache(maxsize=8)
 def spellings(engine: str) -> dict[str, Flag]:
     """Every way to write a flag of `engine` on its command line."""
     return {option: flag for flag in load_flags(engine).values() for option in flag.cli}

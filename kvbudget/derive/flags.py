@@ -14,6 +14,7 @@ from kvbudget.units import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 FlagValue = int | float | str | bool | None
 
@@ -55,10 +56,14 @@ class Machine:
     texts: Mapping[str, str] = field(default_factory=dict)
 
 
-@lru_cache(maxsize=8)
 def load_flags(engine: str) -> dict[str, Flag]:
     """The flags of an engine by name."""
-    raw = load_shipped(load_engine(engine).root / "flags.yaml")
+    return _flags(load_engine(engine).files("flags.yaml"))
+
+
+@lru_cache(maxsize=16)
+def _flags(files: tuple[Path, ...]) -> dict[str, Flag]:
+    rows = [row for file in files for row in load_shipped(file)["flags"]]
     return {
         row["name"]: Flag(
             row["name"], tuple(row["cli"]), row["type"], tuple(row.get("defaults") or ()),
@@ -68,7 +73,7 @@ def load_flags(engine: str) -> dict[str, Flag]:
             row.get("above"), row.get("most"), tuple(row.get("special") or ()),
             tuple(row.get("choices") or ()),
         )
-        for row in raw["flags"]
+        for row in rows
     }  # fmt: skip
 
 

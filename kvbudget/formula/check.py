@@ -13,6 +13,7 @@ from kvbudget.formula.evaluate import Facts, Run, evaluate
 from kvbudget.formula.interval import Interval
 from kvbudget.formula.registry import load_program
 from kvbudget.formula.versions import holds
+from kvbudget.knowledge.where import knowledge_dir
 from kvbudget.knowledge.yamlfile import load_yaml
 
 if TYPE_CHECKING:
@@ -140,7 +141,8 @@ def _check_index(index: Path, label: str) -> Iterator[Problem]:
         for row in rows:
             file = index.parent / row["file"]
             listed.add(file.name)
-            if not file.is_file():
+            shipped = knowledge_dir("formulas") / index.parent.name / file.name
+            if not file.is_file() and not shipped.is_file():
                 yield Problem(label, f"{part}: {row['file']} does not exist")
         optional = part in (raw.get("optional_parts") or ())
         for version in () if optional else raw.get("checked", ()):

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from kvbudget.errors import InputError, KnowledgeError
+from kvbudget.errors import InputError, KnowledgeError, near
 from kvbudget.formula.program import Program, read_program
 from kvbudget.formula.versions import holds, version_key
 from kvbudget.knowledge.shipped import load_shipped
-from kvbudget.knowledge.where import knowledge_dir
+from kvbudget.knowledge.where import formula_roots
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,13 +22,20 @@ class Engine:
     """formulas/ENGINE/index.yaml: releases read, selectors, and the files of each part."""
 
     name: str
-    root: Path
+    folders: tuple[Path, ...]
     checked: tuple[str, ...]
     raw: Mapping[str, Any]
 
     @property
     def latest(self) -> str:
         return self.checked[-1]
+
+    def files(self, name: str) -> tuple[Path, ...]:
+        """Every file of that name, the shipped one first. Raises KnowledgeError without any."""
+        found = tuple(folder / name for folder in self.folders if (folder / name).is_file())
+        if not found:
+            raise KnowledgeError("there is no such file", file=str(self.folders[-1] / name))
+        return found
 
     def selectors(self, version: str, env: Mapping[str, str]) -> dict[str, str]:
         """Text facts that pick a code path (an engine core), from the environment or by version."""
@@ -38,7 +45,9 @@ class Engine:
             wanted = rule.get("values", {}).get(env.get(rule.get("env", ""), ""))
             value = forced or wanted or _first(rule["defaults"], version)
             if value is None:
-                raise KnowledgeError(f"no {name} for {self.name} {version}", file=str(self.root))
+                raise KnowledgeError(
+                    f"no {name} for {self.name} {version}", file=str(self.folders[0])
+                )
             chosen[name] = value
         return chosen
 
@@ -62,7 +71,7 @@ class Engine:
                     f"no {part} arithmetic on record for {self.name} {version}",
                     f"releases read: {', '.join(self.checked)}",
                 )
-            found.append(load_program(self.root / fitting[0]["file"], examples=False))
+            found.append(load_program(self.files(fitting[0]["file"])[-1], examples=False))
         return found
 
     def version_notes(self, version: str) -> list[str]:
@@ -106,7 +115,9 @@ def load_program(path: Path, *, examples: bool = True) -> Program:
     if "same_as" in raw:
         if "checked" not in raw:
             raise KnowledgeError("same_as needs checked: {commit, on, how}", file=file)
-        return read_program(read(root / raw["same_as"]), file, str(raw["versions"]))
+        same = next((r / raw["same_as"] for r in (root, *formula_roots())
+                     if (r / raw["same_as"]).is_file()), root / raw["same_as"])  # fmt: skip
+        return read_program(read(same), file, str(raw["versions"]))
     return read_program(raw, file)
 
 
@@ -120,19 +131,39 @@ def _without_examples(path: Path) -> Any:  # noqa: ANN401 - any YAML value
     return load_shipped(path, b"examples:")
 
 
-@lru_cache(maxsize=1)
 def engine_names() -> tuple[str, ...]:
     """Engines with an index of formula files, in the order their indexes state."""
-    found = [path.parent.name for path in knowledge_dir("formulas").glob("*/index.yaml")]
-    return tuple(sorted(found, key=lambda name: (load_engine(name).raw.get("order", 99), name)))
+    return _names(formula_roots())
 
 
 @lru_cache(maxsize=8)
+def _names(roots: tuple[Path, ...]) -> tuple[str, ...]:
+    found = {path.parent.name for root in roots for path in root.glob("*/index.yaml")}
+    return tuple(sorted(found, key=lambda n: (_engine(n, roots).raw.get("order", 99), n)))
+
+
 def load_engine(name: str) -> Engine:
     """Raises InputError for an engine without formulas."""
-    root = knowledge_dir("formulas") / name
-    if not (root / "index.yaml").is_file():
-        known = sorted(path.parent.name for path in root.parent.glob("*/index.yaml"))
-        raise InputError(f"unknown engine {name!r}", f"one of: {', '.join(known)}")
-    raw = load_shipped(root / "index.yaml")
-    return Engine(name, root, tuple(str(v) for v in raw["checked"]), raw)
+    return _engine(name, formula_roots())
+
+
+@lru_cache(maxsize=16)
+def _engine(name: str, roots: tuple[Path, ...]) -> Engine:
+    folders = tuple(root / name for root in roots)
+    indexes = [folder / "index.yaml" for folder in folders if (folder / "index.yaml").is_file()]
+    if not indexes:
+        raise InputError(f"unknown engine {name!r}", near(name, _names(roots)))
+    raw = load_shipped(indexes[0])
+    for index in indexes[1:]:
+        raw = _laid_over(raw, _strictly(index))
+    checked = sorted({str(version) for version in raw["checked"]}, key=version_key)
+    return Engine(name, folders, tuple(checked), raw)
+
+
+def _laid_over(raw: Any, own: Any) -> Any:  # noqa: ANN401 - parsed YAML
+    """An index with a user's rows before its own: the first that fits holds."""
+    parts = {part: [*rows] for part, rows in raw["parts"].items()}
+    for part, rows in (own.get("parts") or {}).items():
+        parts[part] = [*rows, *parts.get(part, ())]
+    checked = [*raw["checked"], *(own.get("checked") or ())]
+    return {**raw, **own, "parts": parts, "checked": checked}

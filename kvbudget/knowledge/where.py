@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from kvbudget.errors import KnowledgeError
+from kvbudget.errors import InputError, KnowledgeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 Kind = Literal["formulas", "logparsers"]
 
@@ -22,3 +27,29 @@ def knowledge_dir(kind: Kind) -> Path:
 def knowledge_file(kind: Kind, *parts: str) -> Path:
     """One file of that folder."""
     return knowledge_dir(kind).joinpath(*parts)
+
+
+_OVERLAYS: ContextVar[tuple[Path, ...]] = ContextVar("overlays", default=())
+
+
+@contextmanager
+def overlaid(folders: Iterable[Path] | None) -> Iterator[None]:
+    """Within it, formulas/ below each folder stands before the shipped one; a later folder wins.
+
+    Raises InputError for a folder that is none.
+    """
+    found = tuple(Path(folder).resolve() for folder in folders or ())
+    for folder in found:
+        if not folder.is_dir():
+            raise InputError(f"not a folder: {folder}", "give a folder that holds formulas/")
+    token = _OVERLAYS.set(found)
+    try:
+        yield
+    finally:
+        _OVERLAYS.reset(token)
+
+
+def formula_roots() -> tuple[Path, ...]:
+    """The folders of formulas, the shipped one first."""
+    own = (folder / "formulas" for folder in _OVERLAYS.get())
+    return (knowledge_dir("formulas"), *(root for root in own if root.is_dir()))
