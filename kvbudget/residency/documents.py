@@ -8,14 +8,13 @@ from kvbudget.errors import InputError
 from kvbudget.residency import windows as win
 from kvbudget.residency.curve import Curve
 from kvbudget.residency.curve import curve as all_capacities
-from kvbudget.residency.links import Link, judge
 from kvbudget.residency.replay import Policy, Result, Setup, replay
 from kvbudget.residency.sizes import tokens_of
-from kvbudget.residency.transfer import values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kvbudget.residency.links import Link
     from kvbudget.residency.trace import Trace
 
 Document = dict[str, Any]
@@ -33,6 +32,8 @@ def window(
     trace: Trace | None,
 ) -> Document:
     """`residency window`: `rate` in tokens/s. Raises InputError for a rate of 0 or less."""
+    from kvbudget.residency.transfer import values
+
     if not rate > 0:
         raise InputError("a rate of 0 or less", "give --rate in tokens per second")
     first = tokens_of(l1, block_tokens, bytes_per_token)
@@ -100,6 +101,8 @@ def links(
     latency_s: float | None,
 ) -> Document:
     """`residency links`: thresholds in tokens per second."""
+    from kvbudget.residency.links import Link, judge
+
     rows = []
     for link in found:
         timed = link

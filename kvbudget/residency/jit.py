@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -37,6 +36,8 @@ def _numba() -> Any:  # noqa: ANN401 - an optional third-party module
             except OSError:
                 continue
         else:
+            import tempfile
+
             _cache_in(numba, Path(tempfile.gettempdir()) / f"kvbudget-numba-{os.getuid()}")
     return numba
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +27,8 @@ def key(path: Path, options: str) -> str | None:
     """What names the columns of this file; None where there is nothing to name."""
     if not jit.COMPILED:
         return None
+    import hashlib
+
     try:
         if not path.is_file():
             return None
@@ -77,6 +77,8 @@ def get(name: str, path: str, block_tokens: int) -> Trace | None:
 
 def put(name: str, trace: Trace, stated_block_tokens: int = 0) -> None:
     """Keep `trace`; a directory that cannot be written is no error, only a slower next run."""
+    import tempfile
+
     try:
         import pyarrow as pa
     except ImportError:

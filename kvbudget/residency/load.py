@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import mmap
 import sys
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,6 +102,9 @@ def _bytes(path: str) -> Any:  # noqa: ANN401
         ) from exc
     head = raw[:4]
     if head[:2] == GZIP:
+        import gzip
+        import zlib
+
         try:
             return gzip.decompress(raw)
         except (OSError, EOFError, zlib.error) as exc:

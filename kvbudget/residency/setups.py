@@ -5,7 +5,6 @@ from __future__ import annotations
 from kvbudget.errors import InputError
 from kvbudget.residency.replay import TREE, Policy, Setup
 from kvbudget.residency.sizes import blocks_of
-from kvbudget.residency.versions import engine_rules
 
 INVARIANTS = ("repair", "refuse")
 LOAD_ORDERS = ("tail_first", "head_first")
@@ -35,7 +34,11 @@ def make_setup(
         raise InputError(f"unknown invariant {backup_invariant!r}", "repair or refuse")
     if load_order not in LOAD_ORDERS:
         raise InputError(f"unknown load order {load_order!r}", "tail_first or head_first")
-    rules = engine_rules(engine_version) if engine_version else None
+    rules = None
+    if engine_version:
+        from kvbudget.residency.versions import engine_rules
+
+        rules = engine_rules(engine_version)
     invariant = backup_invariant or (rules.backup_invariant if rules else None) or "repair"
     inserts = inserts_per_request or (rules.inserts_per_request if rules else None) or 1
     if rules and rules.note and policy in TREE and backup_invariant is None:
