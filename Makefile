@@ -44,9 +44,9 @@ bench: $(STAMP)
 	for script in $(sort $(filter-out %_peers.py %_traces.py,$(wildcard tests/bench/*_bench.py))); do \
 	  echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-# Every observed start-up beside its prediction: make accuracy ROWS=rows.jsonl CONFIGS=configs/
+# The capacity tables of docs/accuracy.md: make accuracy ROWS=rows.jsonl CONFIGS=configs/ PEERS=peers.json
 accuracy: $(STAMP)
-	$(BIN)/python tests/bench/capacity_accuracy.py "$(ROWS)" "$(CONFIGS)"
+	$(BIN)/python tests/bench/capacity_accuracy.py "$(ROWS)" "$(CONFIGS)" --into docs/accuracy.md $(if $(PEERS),--peers "$(PEERS)")
 
 # Coverage-guided fuzzing of everything that reads what people hand in; a crash stops it.
 FUZZ_SECONDS ?= 300
