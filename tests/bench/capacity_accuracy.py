@@ -49,8 +49,9 @@ def fitted(row: dict[str, Any]) -> str:
         return "S" if row["gpu"] == "GB10" else ""
     number = cell(row, "non_torch_gib")
     table = eras.constants("vllm")["non_torch_gib"]
-    if seen.get("non_torch_gib") is not None and number is not None:
-        marks += "N" if "fitted" in table[number]["reason"] else ""
+    if number is not None and "fitted" in table[number]["reason"]:
+        printed = seen.get("non_torch_gib") is not None
+        marks += "N" if printed or "capability_below" in table[number] else ""
     marks += "R" if seen.get("peak_activation_gib") is not None else ""
     marks += "F" if row["flags"].get("sampler") == "flashinfer" and release(row) < "0.10.2" else ""
     marks += "G" if release(row) == "0.19.0" and seen.get("cuda_graph_est_gib") else ""
