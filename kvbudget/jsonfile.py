@@ -24,17 +24,17 @@ def read_object(path: Path, hint: str | None = None) -> dict[str, Any]:
             data = stream.read(MAX_BYTES + 1)
     except OSError as exc:
         raise InputError(f"cannot read {path}: {exc.strerror}", hint or "check the path") from exc
-    if len(data) > MAX_BYTES:
-        raise InputError(f"{path.name} is larger than {MAX_BYTES >> 20} MiB", hint)
     return parse_object(data, path.name, hint)
 
 
 def parse_object(data: bytes, name: str, hint: str | None = None) -> dict[str, Any]:
     """The JSON object in `data` (UTF-8, with or without a byte order mark).
 
-    Refused, as InputError: anything that is no object, NaN and infinities, numbers beyond 64
+    Refused, as InputError: more than MAX_BYTES, anything that is no object, NaN and infinities, numbers beyond 64
     bits, characters that no text file can hold (lone surrogates), nesting beyond Python's stack.
     """
+    if len(data) > MAX_BYTES:
+        raise InputError(f"{name} is larger than {MAX_BYTES >> 20} MiB", hint)
     try:
         text = data.decode("utf-8-sig")
         raw = json.loads(text, parse_int=_integer, parse_float=_float, parse_constant=_refused)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -75,8 +76,19 @@ def root(
         typer.echo(FIRST)
 
 
+def _open_closed_streams() -> None:
+    """Give a stream that the caller closed (`>&-`, some supervisors) back, on the null device.
+
+    Without it the next file opened would take the place of stdout and receive the result.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - kept open
+
+
 def main() -> None:
     """Run the program; every way out has its own exit code (docs/exit-codes.md)."""
+    _open_closed_streams()
     # `--debug` is accepted anywhere on the line, as people add it at the end when a run failed.
     before_passthrough = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     debug = "--debug" in before_passthrough

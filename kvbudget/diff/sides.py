@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from io import BufferedReader
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kvbudget.budget import Amount
 from kvbudget.derive.document import RESULT
@@ -11,7 +12,8 @@ from kvbudget.derive.shapes import DeriveShape, ExplainShape, require
 from kvbudget.derive.sources import fact_evidence, profile_terms
 from kvbudget.errors import InputError
 from kvbudget.formula.registry import engine_names
-from kvbudget.jsonfile import read_object
+from kvbudget.jsonfile import MAX_BYTES, parse_object
+from kvbudget.logs.scan import open_input
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,9 +38,12 @@ COMPARABLE = "a start-up log, a profile, or JSON of derive (one engine) or expla
 
 def read_side(path: Path) -> Side:
     """A log, a profile, or JSON of derive or explain-log. Raises InputError for anything else."""
-    if not _looks_like_json(path):
-        return _from_log(path)
-    raw = read_object(path, "give a log, a profile, or JSON of derive or explain-log")
+    # One pass, as A and B may be pipes: kvbudget diff <(zcat a.log.gz) b.json
+    with open_input(path) as stream:
+        head = stream.peek(4096)[:4096].lstrip() if isinstance(stream, BufferedReader) else b""
+        if not (head.startswith(b"{") and b'"schema"' in head):
+            return _from_log(stream, path)
+        raw = parse_object(stream.read(MAX_BYTES + 1), path.name, f"give {COMPARABLE}")
     kind = str(raw.get("schema", "")).partition("/")[0]
     if kind == "kvbudget.derive" and "engines" not in raw:
         require(raw, DeriveShape, path.name)
@@ -51,15 +56,6 @@ def read_side(path: Path) -> Side:
         require(raw, ExplainShape, path.name)
         return _from_explain(raw, path.name)
     raise InputError(f"{path.name} is not something to compare", COMPARABLE)
-
-
-def _looks_like_json(path: Path) -> bool:
-    try:
-        with path.open("rb") as stream:
-            head = stream.read(4096).lstrip()
-    except OSError as exc:
-        raise InputError(f"cannot read {path}: {exc.strerror}") from exc
-    return head.startswith(b"{") and b'"schema"' in head
 
 
 def _numbers(evidence: Mapping[str, Evidence]) -> dict[str, Amount]:
@@ -90,10 +86,10 @@ def _unit(name: str) -> str:
     return spec.unit if spec is not None and spec.unit is not None else "n"
 
 
-def _from_log(path: Path) -> Side:
+def _from_log(stream: BinaryIO, path: Path) -> Side:
     from kvbudget.logs.collect import read_log
 
-    reading = read_log(path)
+    reading = read_log(stream, name=str(path))
     if not reading.facts:
         raise InputError(
             f"{path.name}: no line of a known engine", "kvbudget explain-log says more"

@@ -27,7 +27,12 @@ def emit(text: str, output: Path | None) -> None:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _abandon_stdout()
+        except OSError as exc:  # a full disk behind `> file`
+            _abandon_stdout()
+            raise InputError(
+                f"cannot write to stdout: {exc.strerror}", "make room, or give -o FILE elsewhere"
+            ) from exc
         return
     if output.exists() and not output.is_file():  # /dev/stderr, a pipe: nothing to replace
         try:
@@ -52,6 +57,11 @@ def emit(text: str, output: Path | None) -> None:
         raise InputError(
             f"cannot write {output}: {exc.strerror}", "give a writable -o FILE"
         ) from exc
+
+
+def _abandon_stdout() -> None:
+    """What is still buffered goes nowhere, so that the interpreter's own flush cannot fail."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _umask() -> int:
