@@ -17,7 +17,7 @@ from kvbudget.derive.settings import take_cautions, take_flags, take_lengths
 from kvbudget.errors import MissingFact
 from kvbudget.formula.evaluate import Run, evaluate
 from kvbudget.formula.registry import Engine, load_engine
-from kvbudget.units import MIB
+from kvbudget.units import MIB, format_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,7 +67,15 @@ def derive(request: Request, *, stage: int | None = None) -> Derived:
     programs = engine.programs(version, selectors)
     stages = range(_stage_count(request, engine, version)) if stage is None else (stage,)
     ranks = [_one_rank(request, engine, version, selectors, programs, s) for s in stages]
-    return min(ranks, key=_pool_size)
+    tightest = min(ranks, key=_pool_size)
+    pools = [rank.amount("kv_cache_memory") for rank in ranks]
+    if len(ranks) > 1 and None not in pools:
+        shown = ", ".join(format_size(int(pool.value)) for pool in pools if pool is not None)
+        tightest.notes.append(
+            f"a log prints every pipeline stage's own pool ({shown}, first to last); "
+            f"stage {ranks.index(tightest)} decides and is the one computed here"
+        )
+    return tightest
 
 
 def _pool_size(derived: Derived) -> float:

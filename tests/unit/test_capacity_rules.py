@@ -62,3 +62,14 @@ def test_the_environment_picks_the_model_runner(tmp_path: Path) -> None:
         for env in ((), ("VLLM_USE_V2_MODEL_RUNNER=1",), ("VLLM_USE_V2_MODEL_RUNNER=0",))
     ]  # fmt: skip
     assert peaks[0] == peaks[1] < peaks[2]
+
+
+def test_stages_print_pools_of_their_own(tmp_path: Path) -> None:
+    found = derived(tmp_path, c.LLAMA_8B, "vllm", "0.19.0", "--pipeline-parallel-size", "4")
+    note = next(note for note in found.notes if "pipeline stage" in note)
+    assert note.count("GiB") == 4
+    assert "stage 3 decides" in note
+    pool = found.amount("kv_cache_memory")
+    printed = [float(word.split()[0]) for word in note.split("(")[1].split(", ")[:4]]
+    assert printed[3] * 2**30 == pytest.approx(pool.value, rel=1e-3)
+    assert pool.value < printed[0] * 2**30 <= pool.high * 1.001
