@@ -243,6 +243,19 @@ class _Converter:
         return Node.scalar(text, line, plain=not style)
 
 
+def _expanded(node: Node, sizes: dict[int, int]) -> int:
+    """Nodes below and with `node` once aliases are copied out. Raises Malformed for a bomb."""
+    if node.kind == "scalar":
+        return 1
+    size = sizes.get(id(node))
+    if size is None:
+        below = [value for _, value in node.items()] if node.is_map else node.elements()
+        size = sizes[id(node)] = 1 + sum(_expanded(item, sizes) for item in below)
+        if size > MAX_VISITS:
+            raise Malformed("YAML", node.line, "aliases expand to too many nodes")
+    return size
+
+
 def documents(text: Text) -> list[Node]:
     """All documents of a YAML (or JSON) text. Raises Malformed with the line."""
     loader = _LOADER(text.s)
@@ -253,6 +266,7 @@ def documents(text: Text) -> list[Node]:
             source = loader.get_node()
             if source is not None:
                 out.append(converter.node(source))
+                _expanded(out[-1], {})
     except yaml.YAMLError as exc:
         mark = getattr(exc, "problem_mark", None) or getattr(exc, "context_mark", None)
         line = 1
