@@ -14,7 +14,7 @@ from kvbudget.cli.page import Page, epilog
 from kvbudget.errors import InputError, near
 
 if TYPE_CHECKING:
-    from kvbudget.gate.evaluate import Report, Request
+    from kvbudget.gate.evaluate import Report
     from kvbudget.gate.policy import Policy
 
 FORMATS = ("text", "json", "markdown", "sarif", "github", "junit", "gitlab")
@@ -221,7 +221,7 @@ def gate(
     for name, path in targets:
         emit(_render(name, report, path, show_suppressed, not no_color), path)
     _summary_file(report, targets)
-    _say(report, request, chosen, quiet, verbose)
+    _say(report, chosen, quiet, verbose)
     raise typer.Exit(report.exit_code)
 
 
@@ -333,10 +333,9 @@ def _write_baseline(path: Path, report: Report) -> None:
         report.exit_code = 0
 
 
-def _say(report: Report, request: Request, policy: Policy, quiet: bool, verbose: bool) -> None:
+def _say(report: Report, policy: Policy, quiet: bool, verbose: bool) -> None:
     from kvbudget.render.text import plain
 
-    del request
     for problem in report.problems:
         print(
             f"error: {plain(problem.file)}:{problem.line}: {plain(problem.message)}",

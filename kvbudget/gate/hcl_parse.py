@@ -134,13 +134,12 @@ class Parser:
     # ---- expressions ----
     def expression(self) -> Node:
         self.skip()
-        start, line = self.at, self.line()
+        line = self.line()
         node = self._operand()
         self.skip(newlines=False)
         after = self.s[self.at : self.at + 1]
         if after and after not in "\n,]})#" and not self.s.startswith("//", self.at):
             self._opaque()
-            del start
             return Node.scalar(Text.on(HOLE, line), line)
         return node
 

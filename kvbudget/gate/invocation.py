@@ -13,10 +13,11 @@ from kvbudget.gate.images import Image, engine_release, moving, parse_image, rel
 from kvbudget.gate.knowledge import Engine, engine, memory_env
 from kvbudget.gate.nodes import Malformed, Node, documents
 from kvbudget.gate.settings import Setting, Settings
-from kvbudget.gate.source import HOLE, Text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from kvbudget.gate.source import Text
 
 
 @dataclass
@@ -299,6 +300,3 @@ def record(inv: Invocation) -> dict[str, Any]:
             name: value for name, value in inv.other_flags.items() if not values.has_hole(value)
         },
     }
-
-
-__all__ = ["HOLE", "Invocation", "build", "clean_model", "put_key", "record", "value_text"]

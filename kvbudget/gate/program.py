@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from kvbudget.gate.containers import DockerOptions, apptainer_run, container_run, job_image
 from kvbudget.gate.draft import Draft, Pin
 from kvbudget.gate.engines import base, find_engine, image_engine, says_engine, silent
-from kvbudget.gate.shell import MAX_NESTING, Command, Scope, Script
+from kvbudget.gate.shell import Command, Script
 from kvbudget.gate.shell_lex import UnclosedQuote
+from kvbudget.gate.shell_words import MAX_NESTING, Scope
 from kvbudget.gate.source import HOLE, Text
 
 if TYPE_CHECKING:

@@ -127,9 +127,8 @@ class Settings:
             return index + 1
         if HOLE in text.split("=", 1)[0]:
             return index + 1
-        flag, has_value, inline = text.partition("=")
+        flag, has_value, _ = text.partition("=")
         value: Text | None = word.cut(len(flag) + 1) if has_value else None
-        del inline
         if not flag.startswith("--"):
             return self._short(word, flag, value, following, index)
         head, dot, path = flag.partition(".")

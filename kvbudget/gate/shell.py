@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvbudget.gate.shell_lex import Lexer, Part, Token
+from kvbudget.gate.shell_words import MAX_NESTING, Scope, Words
 from kvbudget.gate.source import HOLE, Text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-Variables = dict[str, list[Text]]
-"""Name -> words (a scalar has one); an unknown value is one HOLE."""
 
 _ASSIGN = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _PS_ASSIGN = re.compile(r"\$?(?:env:)?([A-Za-z_]\w*)\Z")
@@ -21,7 +19,6 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _OPENERS = {"if": 1, "for": 1, "while": 1, "until": 1, "case": 1, "select": 1}
 _CLOSERS = {"fi", "done", "esac"}
 _SKIP = {"then", "do", "else", "elif", "{", "}", "!", "time", "if", "while", "until", "in"}
-MAX_NESTING = 8
 
 
 @dataclass
@@ -33,36 +30,9 @@ class Command:
     heredocs: list[tuple[Text, bool]] = field(default_factory=list)
     writes: list[Text] = field(default_factory=list)
     piped_to: str = ""
-    pipeline: int = 0
-    printed: bool = False
 
 
-@dataclass
-class Scope:
-    """Variables of a script."""
-
-    variables: Variables = field(default_factory=dict)
-    exported: set[str] = field(default_factory=set)
-    outside: dict[str, str] = field(default_factory=dict)
-    export_all: bool = False
-
-    def set(self, name: str, words: list[Text], exported: bool = False) -> None:
-        """An unconditional assignment."""
-        self.variables[name] = words
-        if exported or self.export_all:
-            self.exported.add(name)
-
-    def env(self) -> dict[str, Text]:
-        """Exported variables with a value."""
-        out: dict[str, Text] = {}
-        for name in self.exported:
-            words = self.variables.get(name)
-            if words is not None:
-                out[name] = Text.join(words, " ")
-        return out
-
-
-class Script:
+class Script(Words):
     """Interprets assignments and words; never runs anything."""
 
     def __init__(
@@ -73,11 +43,9 @@ class Script:
         source: Callable[[str], Text | None] | None = None,
         powershell: bool = False,
     ) -> None:
+        super().__init__(scope, powershell=powershell)
         self.tokens = Lexer(text, "`" if powershell else "\\").tokens()
-        self.scope = scope or Scope()
         self.source = source
-        self.powershell = powershell
-        self.depth = 0
         self.commands: list[Command] = []
         self.sourced = 0
 
@@ -85,7 +53,6 @@ class Script:
         """The simple commands in order."""
         index = 0
         conditional = False
-        pipeline = 0
         while self.tokens[index].kind != "end":
             token = self.tokens[index]
             if token.kind == "op":
@@ -96,11 +63,9 @@ class Script:
                         self.commands[-1].piped_to = self._peek_word(index + 1)
                 else:
                     conditional = False
-                if token.op not in ("|", "|&"):
-                    pipeline += 1
                 index += 1
                 continue
-            index = self._simple(index, conditional, pipeline)
+            index = self._simple(index, conditional)
         return self.commands
 
     def _peek_word(self, index: int) -> str:
@@ -115,7 +80,7 @@ class Script:
             token = self.tokens[index]
         return " ".join(words)
 
-    def _simple(self, index: int, conditional: bool, pipeline: int) -> int:
+    def _simple(self, index: int, conditional: bool) -> int:
         words: list[Token] = []
         heredocs: list[tuple[Text, bool]] = []
         writes: list[Text] = []
@@ -155,7 +120,7 @@ class Script:
                 break
             words.append(token)
             index += 1
-        self._execute(words, conditional, pipeline, heredocs, writes, herestring)
+        self._execute(words, conditional, heredocs, writes, herestring)
         return index
 
     # ---- one command -------------------------------------------------------------------------
@@ -163,7 +128,6 @@ class Script:
         self,
         tokens: list[Token],
         conditional: bool,
-        pipeline: int,
         heredocs: list[tuple[Text, bool]],
         writes: list[Text],
         herestring: Text | None,
@@ -220,9 +184,7 @@ class Script:
         if herestring is not None:
             heredocs.append((herestring, True))
         expanded = [(body if raw else self.heredoc(body), raw) for body, raw in heredocs]
-        self.commands.append(
-            Command(words, {**self.scope.env(), **env}, expanded, writes, pipeline=pipeline)
-        )
+        self.commands.append(Command(words, {**self.scope.env(), **env}, expanded, writes))
 
     def _keywords(self, tokens: list[Token]) -> list[Token]:
         while tokens:
@@ -333,147 +295,3 @@ class Script:
         inner = Script(text, self.scope, source=self.source)
         inner.sourced = self.sourced
         inner.run()
-
-    # ---- words -------------------------------------------------------------------------------
-    def joined(self, parts: list[Part]) -> Text:
-        """One word without splitting (right side of an assignment)."""
-        return Text.join([self._value(part) for part in parts])
-
-    def expand(self, parts: list[Part]) -> list[Text]:
-        """A word after expansion: none, one or more words."""
-        out: list[Text] = []
-        current: list[Text] = []
-        started = False
-        for part in parts:
-            if not part.expansion:
-                current.append(part.text)
-                started = started or part.quoted or bool(part.text.s)
-                continue
-            many = self._array_words(part)
-            if many is not None:
-                if current and many:
-                    current.append(many[0])
-                    many = many[1:]
-                    out.append(Text.join(current))
-                    current, started = [], False
-                out.extend(many)
-                continue
-            value = self._value(part)
-            if part.quoted:
-                current.append(value)
-                started = True
-                continue
-            pieces = _split(value)
-            if not pieces:
-                continue
-            if value.s[:1].isspace() and current:
-                out.append(Text.join(current))
-                current = []
-            current.append(pieces[0])
-            started = True
-            for piece in pieces[1:]:
-                out.append(Text.join(current))
-                current = [piece]
-        if started or (current and any(item.s for item in current)):
-            out.append(Text.join(current))
-        return out
-
-    def _array_words(self, part: Part) -> list[Text] | None:
-        expr = part.text.s
-        line = part.text.line
-        if expr in ("@", "*"):
-            return [Text.on(HOLE, line)]
-        match = re.fullmatch(r"([A-Za-z_]\w*)\[[@*]\](?:([:+-]+)(.*))?", expr, re.S)
-        if match:
-            words = self.scope.variables.get(match.group(1))
-            if words is None:
-                return [] if match.group(2) else [Text.on(HOLE, line)]
-            return [Text.on(word.s, line) for word in words]
-        if self.powershell and not part.quoted:
-            words = self.scope.variables.get(expr)
-            return [Text.on(word.s, line) for word in words] if words else None
-        return None
-
-    def _value(self, part: Part) -> Text:
-        if not part.expansion:
-            return part.text
-        line = part.text.line
-        return Text.on(self.lookup(part.text.s, line), line)
-
-    def lookup(self, expr: str, line: int, depth: int = 0) -> str:
-        """What `${expr}` gives; HOLE if that is not known."""
-        if expr[:1] in ("(", "#", "!") or not expr:
-            return HOLE
-        if expr.lower().startswith("env:"):
-            expr = expr[4:]
-        match = re.match(r"([A-Za-z_]\w*|\d+|[@*#?!$-])", expr)
-        if not match:
-            return HOLE
-        name, rest = match.group(1), expr[match.end() :]
-        words = self.scope.variables.get(name)
-        value = Text.join(words, " ").s if words is not None else None
-        if value is None and name in self.scope.outside:
-            value = self.scope.outside[name]
-        if not rest:
-            return HOLE if value is None else value
-        if rest[0] == "[":
-            inner = re.match(r"\[(\d+)\]", rest)
-            if inner and words is not None and int(inner.group(1)) < len(words):
-                return words[int(inner.group(1))].s
-            return HOLE
-        colon = rest.startswith(":")
-        op = rest[1:2] if colon else rest[:1]
-        word = rest[2:] if colon else rest[1:]
-        if op not in ("-", "=", "?", "+") or depth > MAX_NESTING:
-            return HOLE
-        unset = value is None or (colon and value == "")
-        if op == "?":
-            return HOLE if unset else str(value)
-        if op == "+":
-            return "" if unset else self._nested(word, line, depth)
-        if not unset:
-            return str(value)
-        result = self._nested(word, line, depth)
-        if op == "=" and self.depth == 0:
-            self.scope.set(name, [Text.on(result, line)])
-        return result
-
-    def _nested(self, word: str, line: int, depth: int) -> str:
-        tokens = Lexer(Text.on('"' + word.replace('"', "") + '"', line)).tokens()
-        return "".join(
-            self.lookup(part.text.s, line, depth + 1) if part.expansion else part.text.s
-            for part in tokens[0].parts
-        )
-
-    def heredoc(self, body: Text) -> Text:
-        """An unquoted here-document: `$X`, `\\\\` and `\\$` as the shell reads them."""
-        lexer = Lexer(body)
-        parts: list[Text] = []
-        at, s = 0, body.s
-        while at < len(s):
-            char = s[at]
-            if char == "\\" and s[at + 1 : at + 2] in ("\\", "$", "`"):
-                parts.append(body.cut(at + 1, at + 2))
-                at += 2
-            elif char == "\\" and s[at + 1 : at + 2] == "\n":
-                at += 2
-            elif char == "$":
-                lexer.at = at
-                token = Token("word", lexer.line())
-                if lexer._dollar(token, True):
-                    parts.append(self._value(token.parts[0]))
-                    at = lexer.at
-                else:
-                    parts.append(body.cut(at, at + 1))
-                    at += 1
-            else:
-                end = at + 1
-                while end < len(s) and s[end] not in "\\$":
-                    end += 1
-                parts.append(body.cut(at, end))
-                at = end
-        return Text.join(parts)
-
-
-def _split(value: Text) -> list[Text]:
-    return [value.cut(m.start(), m.end()) for m in re.finditer(r"\S+", value.s)]

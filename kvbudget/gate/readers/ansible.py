@@ -172,7 +172,7 @@ def _container(context: Context, node: Node, variables: dict[str, str]) -> None:
 
 
 def _shell(context: Context, value: Node, task: Node, variables: dict[str, str]) -> None:
-    from kvbudget.gate.shell import Scope
+    from kvbudget.gate.shell_words import Scope
 
     text = value.get("cmd").text if value.is_map else value.text
     if value.is_map and value.get("argv").is_list:

@@ -9,7 +9,7 @@ from kvbudget.gate.containers import add_cdi, env_file
 from kvbudget.gate.draft import Draft, gpu_ids
 from kvbudget.gate.nodes import Node, merged, words_of
 from kvbudget.gate.readers.pods import Env, finish_env, split_string
-from kvbudget.gate.shell import Scope, Script
+from kvbudget.gate.shell_words import Scope, Words
 from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import binary_size, is_count
 
@@ -57,7 +57,7 @@ def _extended(context: Context, service: Node, doc: Node, depth: int) -> Node:
 
 
 def _interpolate(text: Text, scope: Scope) -> Text:
-    lookup = Script(Text("", []), scope)
+    lookup = Words(scope)
 
     def value(match: re.Match[str]) -> str:
         if match.group() == "$$":

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from kvbudget.gate.nodes import Malformed, documents, words_of
 from kvbudget.gate.readers.pods import Env, finish_env
-from kvbudget.gate.shell import Scope, Script
 from kvbudget.gate.shell_lex import UnclosedQuote
+from kvbudget.gate.shell_words import Scope, Words
 from kvbudget.gate.source import HOLE, Text
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _put(stage: _Stage, key: str, value: Text, line: int) -> None:
 
 
 def _substitute(text: Text, scope: Scope) -> Text:
-    lookup = Script(Text("", []), scope)
+    lookup = Words(scope)
 
     def value(match: re.Match[str]) -> str | None:
         expr = match.group(1) or match.group(2)

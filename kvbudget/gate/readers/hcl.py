@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kvbudget.gate.hcl_parse import Block, parse, to_node, variables
+from kvbudget.gate.hcl_parse import Block, parse, variables
 from kvbudget.gate.nodes import Malformed, Node, documents, words_of
 from kvbudget.gate.program import share
 from kvbudget.gate.readers import pods
@@ -214,6 +214,3 @@ def _ecs(context: Context, block: Block) -> None:
             name = {"memory": "memory", "ipc_mode": "ipcMode"}[key]
             items.append((Text.on(name, block.attr_line(key)), block.attr(key)))
     ecs.read(context, Node.mapping(items, block.line))
-
-
-__all__ = ["read", "to_node"]

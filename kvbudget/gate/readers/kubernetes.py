@@ -167,8 +167,7 @@ def _kaito(context: Context, text: Text, workspace: Node) -> None:
         context.drafts.append(draft)
 
 
-def _kubeai(context: Context, obj: Node, objects: list[Node]) -> None:
-    del objects
+def _kubeai(context: Context, obj: Node, _objects: list[Node]) -> None:
     spec = obj.get("spec")
     engine = spec.get("engine").s.lower()
     if engine not in engine_names():
@@ -188,8 +187,7 @@ def _kubeai(context: Context, obj: Node, objects: list[Node]) -> None:
     context.drafts.append(draft)
 
 
-def _llm_service(context: Context, obj: Node, objects: list[Node]) -> None:
-    del objects
+def _llm_service(context: Context, obj: Node, _objects: list[Node]) -> None:
     spec = obj.get("spec")
     pools = [(spec, spec.get("template")), (spec.get("prefill"), spec.get("prefill", "template"))]
     if spec.get("worker").is_map:
@@ -269,8 +267,7 @@ def _inference_service(context: Context, obj: Node, objects: list[Node]) -> None
     _workload(context, obj, objects)
 
 
-def _dynamo(context: Context, obj: Node, objects: list[Node]) -> None:
-    del objects
+def _dynamo(context: Context, obj: Node, _objects: list[Node]) -> None:
     spec = obj.get("spec")
     shared = read_env(spec.get("envs"))
     services = [value for _, _, value in spec.get("services").pairs()]
@@ -306,9 +303,8 @@ def _dynamo(context: Context, obj: Node, objects: list[Node]) -> None:
             context.drafts.extend(drafts)
 
 
-def _release(context: Context, obj: Node, objects: list[Node]) -> None:
+def _release(context: Context, obj: Node, _objects: list[Node]) -> None:
     """Flux HelmRelease and Argo CD Application: chart values inside an object."""
-    del objects
     from kvbudget.gate.readers import values
 
     spec = obj.get("spec")
@@ -344,9 +340,8 @@ def _ray_service(context: Context, obj: Node, objects: list[Node]) -> None:
     _workload(context, obj, objects)
 
 
-def _chart(context: Context, obj: Node, objects: list[Node]) -> None:
+def _chart(context: Context, obj: Node, _objects: list[Node]) -> None:
     """k3s HelmChart: values as a string."""
-    del objects
     from kvbudget.gate.readers import values
 
     text = obj.get("spec", "valuesContent").text

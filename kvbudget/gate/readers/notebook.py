@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kvbudget.gate.nodes import Malformed, Node, json_document
+from kvbudget.gate.nodes import Node, json_document
 from kvbudget.gate.program import share
-from kvbudget.gate.shell import Scope
 from kvbudget.gate.shell_lex import UnclosedQuote
+from kvbudget.gate.shell_words import Scope
 from kvbudget.gate.source import Text
 
 if TYPE_CHECKING:
@@ -61,16 +61,11 @@ def read(context: Context) -> None:
             else:
                 rows.append(row if row.s else Text("", []))
             index += 1
-        python.append(_joined(rows, source))
+        python.append(Text.join(rows, "\n"))
     context.pins.extend(reader.pins)
     share(drafts, context.path)
     context.drafts.extend(drafts)
     _python(context, python)
-
-
-def _joined(rows: list[Text], source: Text) -> Text:
-    del source
-    return Text.join(rows, "\n")
 
 
 def _python(context: Context, cells: list[Text]) -> None:
@@ -100,6 +95,3 @@ def _source(node: Node) -> Text:
     if node.is_list:
         return Text.join([item._raw for item in node.elements() if item._raw is not None])
     return node.text
-
-
-__all__ = ["Malformed", "read"]

@@ -10,6 +10,8 @@ from kvbudget.gate.draft import Draft, EnvValue, Host
 from kvbudget.gate.engines import image_engine
 from kvbudget.gate.hardware import card
 from kvbudget.gate.nodes import EMPTY, Node, words_of
+from kvbudget.gate.shell import Script
+from kvbudget.gate.shell_lex import UnclosedQuote
 from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import is_count, quantity
 
@@ -162,7 +164,6 @@ def pod_drafts(
     pod: Node,
     *,
     env: Env | None = None,
-    image_of: dict[str, Text] | None = None,
     extra: dict[str, str] | None = None,
 ) -> list[Draft]:
     """All engine processes of a pod spec."""
@@ -179,7 +180,6 @@ def pod_drafts(
                 if hidden in draft.env and draft.env[hidden].line == pod.line:
                     del draft.env[hidden]
         out += drafts
-    del image_of
     return out
 
 
@@ -242,9 +242,6 @@ def word_list(node: Node, env: Env) -> list[Text]:
 
 def split_string(text: Text) -> list[Text]:
     """A command written as one string."""
-    from kvbudget.gate.shell import Script
-    from kvbudget.gate.shell_lex import UnclosedQuote
-
     try:
         script = Script(text.sub(re.compile(r"\n"), lambda _: " "))
         words: list[Text] = []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvbudget.gate.hardware import card
 from kvbudget.gate.program import share
-from kvbudget.gate.shell import Scope
+from kvbudget.gate.shell_words import Scope
 from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import binary_size, is_count
 

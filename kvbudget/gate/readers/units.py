@@ -73,9 +73,8 @@ def _assignments(value: Text) -> list[Text]:
         group = next(i for i in (1, 2, 3, 4) if match.group(i) is not None)
         word = value.cut(match.start(group), match.end(group))
         if group == 3:
-            name, _, rest = word.s.partition("=")
+            name, _, _ = word.s.partition("=")
             word = Text.join([word.cut(0, len(name) + 1), word.cut(len(name) + 2, len(word.s) - 1)])
-            del rest
         out.append(word)
     return out
 
