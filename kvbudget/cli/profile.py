@@ -183,10 +183,10 @@ def register(app: typer.Typer) -> None:
 
         result = run_command(
             Options(
-                model=model, device=device, engine=engine, policy=policy,
-                runner=runner,
-                load_format=load_format, tokens=max_num_batched_tokens, requests=max_num_seqs, utilization=utilization,
-                tp=tp, pp=pp, expert_parallel=expert_parallel, dtype=dtype, graphs=graphs, all_graphs=all_graphs, gpu=gpu,
+                model=model, device=device, engine=engine, policy=policy, runner=runner,
+                load_format=load_format, tokens=max_num_batched_tokens, requests=max_num_seqs,
+                utilization=utilization, tp=tp, pp=pp, expert_parallel=expert_parallel,
+                dtype=dtype, graphs=graphs, all_graphs=all_graphs, gpu=gpu,
                 gpu_memory=gpu_memory, decode_steps=decode_steps, timeout=timeout,
                 record=record, replay=replay, dry_run=dry_run,
             ),

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from kvbudget.errors import EXIT_OK, InputError
 from kvbudget.jsonfile import read_object
+from kvbudget.model.layers import stage_ranges
 from kvbudget.profile.device import BUNDLED, bundled_model, pick_device
 from kvbudget.profile.judge import Outcome, judge
+from kvbudget.profile.shards import stored
 from kvbudget.profile.take import take_record
 from kvbudget.profile.types import Job, Record
 
@@ -46,6 +48,10 @@ def run_command(options: Options, on_phase: Callable[[str], None]) -> Outcome:
         job = make_job(options)
     model = load_model((record.job if record else job).model).with_dtype(job.dtype)
     policy = load_policy(job.policy)
+    if record is None:
+        stage_ranges(len(model.anatomy.layers), job.pp)
+        if job.load != "dummy":
+            stored(model)
     if options.dry_run:
         from kvbudget.profile.plan import describe
 

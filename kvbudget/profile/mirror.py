@@ -86,8 +86,9 @@ class MirrorModel:
                extra=extra)  # fmt: skip
 
     def _layers(self, ids: Tensor, cache: DecodeCache | None) -> None:
-        arrived = self._arrived(ids)
-        held = [t.clone() for t in arrived] if arrived else [self._embed(ids)]
+        passed = self._passed(ids)
+        first = self.shape.embedding is not None
+        held = [self._embed(ids)] if first else [tensor.clone() for tensor in passed]
         seen: set[object] = set()
         for number, layer in enumerate(self.shape.layers):
             # What is alive before a layer is alike from the second on, up to the workspaces.
@@ -106,9 +107,9 @@ class MirrorModel:
             return torch.zeros(len(ids), self.shape.hidden, dtype=self.dtype, device=self.device)
         return torch.index_select(table.view(-1, self.shape.hidden), 0, ids)
 
-    def _arrived(self, ids: Tensor) -> list[Tensor]:
-        """What the previous pipeline stage sent: hidden states and residual, kept by the caller."""
-        if self.shape.embedding is not None:
+    def _passed(self, ids: Tensor) -> list[Tensor]:
+        """Hidden states and residual that pipeline stages pass on, kept for the whole step."""
+        if self.shape.alone:
             return []
         size = (len(ids), self.shape.hidden)
         return [torch.zeros(size, dtype=self.dtype, device=self.device) for _ in range(2)]

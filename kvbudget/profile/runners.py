@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from kvbudget.errors import InputError
 from kvbudget.model.estimate import rope_cache_bytes
 from kvbudget.profile.plan import workspace_used
 from kvbudget.profile.shapes import model_shape
-from kvbudget.profile.shards import Place, shard
+from kvbudget.profile.shards import Place, shard, stored
 
 if TYPE_CHECKING:
     from kvbudget.model.config import Model
@@ -77,11 +76,7 @@ def load_files(
 
     path = Path(job.model)
     folder = path if path.is_dir() else path.parent
-    tensors = model.checkpoint.tensors if model.checkpoint is not None else ()
-    if not tensors:
-        raise InputError(
-            "no safetensors files beside config.json", "--load-format dummy fills in random weights"
-        )
+    tensors = stored(model)
     sizes: dict[str, int] = {}
     for tensor in tensors:
         if tensor.dtype in ("F32", "F16", "BF16"):

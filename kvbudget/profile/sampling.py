@@ -11,14 +11,21 @@ if TYPE_CHECKING:
 
 
 class SamplerBuffers:
-    """What one sampler variant keeps: bytes per logit, and per column and multiprocessor."""
+    """What one sampler variant keeps: bytes per logit, and per column and multiprocessor.
 
-    def __init__(self, per_logit: int, per_row: int, rows: int, *, real_sort: bool = False) -> None:
+    float_copy: it works on a float32 copy of the logits. real_sort: torch's own sort is run.
+    """
+
+    def __init__(
+        self, per_logit: int, per_row: int, rows: int, *, float_copy: bool = True,
+        real_sort: bool = False,
+    ) -> None:  # fmt: skip
         self.per_logit, self.per_row, self.rows = per_logit, per_row, rows
-        self.real_sort = real_sort
+        self.float_copy, self.real_sort = float_copy, real_sort
 
-    def use(self, scores: Tensor) -> None:
-        """Hold them beside `scores` (float32 [requests, vocab]) for a moment."""
+    def use(self, logits: Tensor) -> None:
+        """Hold them beside `logits` ([requests, vocab]) for a moment."""
+        scores = logits.to(torch.float32) if self.float_copy else logits
         if self.real_sort:
             ordered, order = scores.sort(dim=-1, descending=False)
             del ordered, order
@@ -32,7 +39,7 @@ def sample(
     hidden: Tensor, head: Tensor | None, *, requests: int, vocab: int, part: int,
     extra: SamplerBuffers,
 ) -> None:  # fmt: skip
-    """Logits of `requests` rows of `hidden` in its precision and in float32, then the variant's own.
+    """Logits of `requests` rows of `hidden`, gathered from all ranks, then the variant's own.
 
     `hidden` ([tokens, width]) stays alive, as in the engine. `part`: columns of this rank's head
     ([part, width], None where it cannot be multiplied); `vocab`: columns once gathered.
@@ -46,7 +53,9 @@ def sample(
         shard = states.new_zeros(requests, part)
     logits = shard
     if part != vocab:
-        logits = states.new_zeros(requests, vocab)
-        logits[:, : min(part, vocab)].copy_(shard[:, :vocab])
+        gathered = states.new_zeros(requests, vocab)
+        gathered[:, : min(part, vocab)].copy_(shard[:, :vocab])
+        logits = gathered.clone()  # the ranks' parts are put in order, each row in one piece
+        del gathered
     del shard
-    extra.use(logits.to(torch.float32))
+    extra.use(logits)

@@ -74,7 +74,10 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """One rank of a model. embedding, head: None on pipeline stages that hold none."""
+    """One rank of a model. embedding, head: None on pipeline stages that hold none.
+
+    alone: there are no other stages to exchange hidden states with.
+    """
 
     hidden: int
     vocab: int
@@ -83,7 +86,8 @@ class ModelShape:
     rest: tuple[Buffer, ...]
     embedding: str | None
     head: str | None
-    last: bool = True
+    alone: bool
+    last: bool
 
 
 def model_shape(model: Model, tp: int, *, pp: int = 1, stage: int = 0, ep: int = 1) -> ModelShape:
@@ -111,7 +115,8 @@ def model_shape(model: Model, tp: int, *, pp: int = 1, stage: int = 0, ep: int =
     embedding = parts.get("embedding") if stage == 0 else None
     return ModelShape(
         model.hidden_size, model.vocab_size, -(-model.vocab_size // tp), tuple(layers),
-        tuple(buffers), embedding, parts.get("head", parts.get("embedding")) if last else None, last,
+        tuple(buffers), embedding, parts.get("head", parts.get("embedding")) if last else None,
+        alone=pp == 1, last=last,
     )  # fmt: skip
 
 

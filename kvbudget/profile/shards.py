@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING
 
+from kvbudget.errors import InputError
+from kvbudget.model.layers import stage_ranges
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -76,6 +79,15 @@ class Shard:
     skipped: int
 
 
+def stored(model: Model) -> tuple[Tensor, ...]:
+    """The tensors of the model's own files. Raises InputError where there are none to read."""
+    if model.checkpoint is None or not model.checkpoint.tensors:
+        raise InputError(
+            "no safetensors files beside config.json", "--load-format dummy fills in random weights"
+        )
+    return model.checkpoint.tensors
+
+
 def shard(tensors: Iterable[Tensor], model: Model, place: Place) -> Shard:
     """The pieces of `tensors` that the rank at `place` holds, grouped as an engine allocates."""
     buffers: dict[tuple[str, str], list[Piece]] = {}
@@ -115,8 +127,6 @@ def _here(name: str, model: Model, place: Place) -> bool:
     """True where the tensor belongs to this pipeline stage."""
     if place.pp == 1:
         return True
-    from kvbudget.model.layers import stage_ranges
-
     layer = LAYER.match(name)
     if layer is not None and not TOWER.search(name):
         return int(layer.group(1)) in stage_ranges(len(model.anatomy.layers), place.pp)[place.stage]

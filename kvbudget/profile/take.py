@@ -67,8 +67,7 @@ def _take_tracked(job: Job, timeout: float, on_phase: Callable[[str], None] | No
         ranks, scene = run_ranks(job, {stage * job.tp: {}}, timeout=timeout, on_phase=on_phase)
         if job.tp > 1:
             ranks[0].notes.append(
-                f"{ranks[0].rank} stands for the {job.tp} tensor-parallel ranks beside it: "
-                "their shapes are equal, one was measured"
+                f"one of {job.tp} tensor-parallel ranks was measured: their shapes are equal"
             )
         if record is None:
             record = Record(job, scene)

@@ -28,29 +28,75 @@ def document(done):
     return raw
 
 
-@pytest.mark.torch
-def test_cpu_and_fake_agree_and_replay_is_the_same(tmp_path):
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """One run each on real tensors and on none: (documents, folder with the records)."""
     pytest.importorskip("torch")
-    out = {}
+    folder, out = tmp_path_factory.mktemp("records"), {}
     for device in ("cpu", "fake"):
         done = run("--model", "tiny", "--device", device, "--max-num-batched-tokens", 512,
                    "--gpu-memory", "2GiB", "--decode-steps", 3, "--format", "json",
-                   "--record", tmp_path / f"{device}.json")  # fmt: skip
+                   "--record", folder / f"{device}.json")  # fmt: skip
         assert done.returncode == 0, done.stderr
         out[device] = document(done)
-        assert out[device]["identity"]["difference"] == 0
+    return out, folder
+
+
+@pytest.mark.torch
+def test_cpu_and_fake_agree(measured):
+    out, _ = measured
     for raw in out.values():
+        assert raw["identity"]["difference"] == 0
+        assert all(row["agrees"] in (True, None) for row in raw["modelled"])
+        assert {"weights_memory", "forward_memory"} <= {
+            row["name"] for row in raw["modelled"] if row["agrees"]
+        }
         for phase in raw["ranks"][0]["phases"]:
             phase["seconds"] = None
     assert out["cpu"]["ranks"] == out["fake"]["ranks"]
     assert out["cpu"]["result"] == out["fake"]["result"]
-    again = document(run("--replay", tmp_path / "cpu.json", "--format", "json"))
+
+
+@pytest.mark.torch
+def test_replay_is_the_same_and_takes_another_policy(measured):
+    out, folder = measured
+    again = document(run("--replay", folder / "cpu.json", "--format", "json"))
     assert again["result"] == out["cpu"]["result"]
     other = document(
-        run("--replay", tmp_path / "cpu.json", "--policy", "vllm@0.10.2", "--format", "json")
+        run("--replay", folder / "cpu.json", "--policy", "vllm@0.10.2", "--format", "json")
     )
     assert other["result"]["kv_cache_memory"] > again["result"]["kv_cache_memory"]
-    assert str(Path(__file__).parents[2]) not in (tmp_path / "cpu.json").read_text()
+    assert str(Path(__file__).parents[2]) not in (folder / "cpu.json").read_text()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda raw: raw["ranks"][0]["snapshots"].pop(4), "has no phase 'weights'"),
+        (lambda raw: raw["ranks"][0]["snapshots"][4].pop("phase"), "broken profile record"),
+        (lambda raw: raw["job"].pop("model"), "broken profile record"),
+        (lambda raw: raw.update(schema="kvbudget.profile-record/9"), "known schema"),
+    ],
+)
+def test_a_damaged_record_is_exit_2(measured, tmp_path, damage, said):
+    raw = json.loads((measured[1] / "cpu.json").read_text())
+    damage(raw)
+    file = tmp_path / "damaged.json"
+    file.write_text(json.dumps(raw))
+    done = run("--replay", file)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+@pytest.mark.torch
+def test_stages_and_ranks_are_named(tmp_path):
+    pytest.importorskip("torch")
+    raw = document(run("--model", "tiny", "--device", "fake", "--gpu-memory", "2GiB", "-tp", 2,
+                       "-pp", 2, "--format", "json"))  # fmt: skip
+    assert [rank["rank"] for rank in raw["ranks"]] == ["PP0_TP0", "PP1_TP0"]
+    assert raw["identity"]["difference"] == 0
+    assert any("one of 2 tensor-parallel ranks" in note for note in raw["notes"])
 
 
 @pytest.mark.torch
@@ -89,6 +135,13 @@ def test_dry_run_needs_no_torch():
         ("--model", "tiny", "--device", "cpu", "--gpu-memory-utilization", "1.5"),
         ("--model", "tiny", "--device", "cpu", "--policy", "other@1"),
         ("--model", "tiny", "--engine", "other"),
+        ("--model", "tiny", "--device", "fake", "--runner", "other"),
+        ("--model", "tiny", "--device", "fake", "--runner", "hf", "-tp", "2"),
+        ("--model", "tiny", "--device", "fake", "--runner", "hf", "--decode-steps", "1"),
+        ("--model", "tiny", "--device", "fake", "--load-format", "pickle"),
+        ("--model", "tiny", "--device", "fake", "--load-format", "safetensors"),
+        ("--model", "tiny", "--device", "fake", "--dtype", "int3"),
+        ("--model", "tiny", "--device", "fake", "-pp", "99"),
         ("--replay", "nowhere.json"),
     ],
 )

@@ -13,7 +13,7 @@ from kvbudget.errors import InputError
 from kvbudget.profile import graphs
 from kvbudget.profile.cache import DecodeCache
 from kvbudget.profile.host import host_memory
-from kvbudget.profile.plan import sampler_bytes
+from kvbudget.profile.plan import sampler_plan
 from kvbudget.profile.protocols import OutOfMemory
 from kvbudget.profile.runners import load_files, own_runner, place_of
 from kvbudget.profile.sampling import SamplerBuffers
@@ -146,11 +146,18 @@ class CudaBackend:
         torch.cuda.reset_peak_memory_stats()
         if self.policy.consumed == "load":
             return
-        count = torch.cuda.get_device_properties(0).multi_processor_count
-        plan = sampler_bytes(self.job, self.policy, count)
+        props = torch.cuda.get_device_properties(0)
+        plan = sampler_plan(
+            self.job, self.model, self.policy, sm_count=props.multi_processor_count,
+            compute_capability=f"{props.major}.{props.minor}",
+        )  # fmt: skip
         self._notes += plan.notes
         buffers = SamplerBuffers(
-            plan.per_logit, plan.per_row, plan.rows, real_sort=plan.per_logit >= SORTED_FROM
+            plan.per_logit,
+            plan.per_row,
+            plan.rows,
+            float_copy=plan.float_copy,
+            real_sort=plan.per_logit >= SORTED_FROM,
         )
         self.runner.sample(self.job.tokens, min(self.job.requests, self.job.tokens), buffers)
 

@@ -10,7 +10,7 @@ import torch
 
 from kvbudget.profile.cache import DecodeCache
 from kvbudget.profile.host import host_memory
-from kvbudget.profile.plan import sampler_bytes
+from kvbudget.profile.plan import sampler_plan
 from kvbudget.profile.protocols import OutOfMemory
 from kvbudget.profile.runners import Runner, load_files, own_runner, place_of, torch_dtype
 from kvbudget.profile.sampling import SamplerBuffers
@@ -119,12 +119,12 @@ class TrackedBackend:
         self.tracker.reset_peak()
         if self.policy.consumed == "load":
             return
-        buffers = sampler_bytes(self.job, self.policy)
-        self._notes += buffers.notes
+        plan = sampler_plan(self.job, self.model, self.policy)
+        self._notes += plan.notes
         requests = min(self.job.requests, self.job.tokens)
-        wanted = requests * self.model.vocab_size * (6 + buffers.per_logit)
+        wanted = requests * self.model.vocab_size * (6 + plan.per_logit)
         self._guard(wanted)
-        extra = SamplerBuffers(buffers.per_logit, buffers.per_row, buffers.rows)
+        extra = SamplerBuffers(plan.per_logit, plan.per_row, plan.rows, float_copy=plan.float_copy)
         self.runner.sample(self.job.tokens, requests, extra)
 
     def _after(self) -> None:
