@@ -8,12 +8,13 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tests.perturb.mutants import ROOT
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.perturb.mutants import Mutant
 
 TESTS: tuple[tuple[str, tuple[str, ...]], ...] = (

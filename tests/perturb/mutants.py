@@ -44,7 +44,7 @@ class Mutant:
     def id(self) -> str:
         return f"{self.file}:{self.key}: {self.change}"
 
-    def tree(self) -> Any:  # noqa: ANN401 - a YAML value
+    def tree(self) -> Any:
         """The parsed file with the change in it; what is not on the way to it is shared."""
         return _put(load_yaml(ROOT / self.file), self.path, self.new)
 
@@ -57,7 +57,7 @@ class Mutant:
         return "".join(lines)
 
 
-def _put(tree: Any, path: tuple[str | int, ...], new: Any) -> Any:  # noqa: ANN401
+def _put(tree: Any, path: tuple[str | int, ...], new: Any) -> Any:
     if not path:
         return new
     other = tree.copy()
@@ -103,11 +103,11 @@ def _scalars(
                 yield from _scalars(child, (*path, name), (*names, str(name)), (*context, plain))
 
 
-def _key(node: Any) -> str | int:  # noqa: ANN401 - yaml's own node
+def _key(node: Any) -> str | int:
     return int(node.value) if node.tag.endswith(":int") else node.value
 
 
-def _label(node: Any, index: int) -> str:  # noqa: ANN401 - yaml's own node
+def _label(node: Any, index: int) -> str:
     if isinstance(node, yaml.MappingNode):
         for key, child in node.value:
             if key.value in ("name", "id") and isinstance(child, yaml.ScalarNode):
@@ -115,20 +115,20 @@ def _label(node: Any, index: int) -> str:  # noqa: ANN401 - yaml's own node
     return str(index)
 
 
-def _number(node: Any) -> float | None:  # noqa: ANN401 - yaml's own node
+def _number(node: Any) -> float | None:
     if node.tag.endswith(":int"):
         return int(node.value)
     return float(node.value) if node.tag.endswith(":float") else None
 
 
-def _of_formula(path: tuple[Any, ...], node: Any, context: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+def _of_formula(path: tuple[Any, ...], node: Any, context: Any) -> Iterator[tuple[str, Any]]:
     if path[-1] == "expr":
         yield from variants(str(node.value))
     elif (number := _number(node)) is not None:
         yield from ((f"{node.value} -> {n}", n) for n in other_numbers(number))
 
 
-def _of_table(path: tuple[Any, ...], node: Any, context: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+def _of_table(path: tuple[Any, ...], node: Any, context: Any) -> Iterator[tuple[str, Any]]:
     number = _number(node)
     if number is not None:
         other = other_numbers(number)[0]
@@ -138,7 +138,7 @@ def _of_table(path: tuple[Any, ...], node: Any, context: Any) -> Iterator[tuple[
         yield f"{node.value} -> {other}", other
 
 
-def _of_line(path: tuple[Any, ...], node: Any, context: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
+def _of_line(path: tuple[Any, ...], node: Any, context: Any) -> Iterator[tuple[str, Any]]:
     if "yields" not in path and path[-1] != "engine_version":
         return
     entry = context[1]
