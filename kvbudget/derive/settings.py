@@ -71,7 +71,7 @@ def take_lengths(facts: Gathered, request: Request, engine: Engine, version: str
     """max_model_len: as set, or the model's; -1 (auto) is fitted after a first pass."""
     role = engine.raw["roles"]["max_model_len"]
     model = request.model
-    own = model.max_position_embeddings if model is not None else 0
+    own = model.context_length if model is not None else 0
     given = facts.numbers.get(role)
     if given is not None and given.value == -1:
         del facts.numbers[role], facts.provenance[role]
@@ -83,6 +83,10 @@ def take_lengths(facts: Gathered, request: Request, engine: Engine, version: str
         source = Provenance("config", "config.json: max_position_embeddings")
         facts.number("max_model_len", Amount.exact(own, "tok"), source)
     length = facts.value("max_model_len")
+    unlock = engine.raw.get("long_context_env", "")
+    if length is not None and own and length > own and request.env.get(unlock) != "1":
+        facts.notes.append(f"{length:,} tokens are more than the model's {own:,}: the engine refuses "
+                           f"to start without {unlock}=1")  # fmt: skip
     if length is not None:
         facts.number("model_max_len", Amount.exact(max(length, own), "tok"),
                      facts.provenance["max_model_len"])  # fmt: skip

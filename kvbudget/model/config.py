@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from kvbudget.model.parts import Anatomy
 
 
+LENGTHENING = frozenset({"linear", "dynamic", "ntk"})
+"""Rotary scalings whose factor is not yet in max_position_embeddings."""
+
+
 @dataclass(frozen=True)
 class Model:
     """What kvbudget knows of a model. Dimensions are those of the text model.
@@ -78,6 +82,19 @@ class Model:
             weights.weight_bytes(w, self.dtype_bytes, self.quantisation)
             for w in weights.all_weights(self.anatomy)
         )
+
+    @property
+    def context_length(self) -> int:
+        """Tokens of the longest request the model is made for; 0 where the config does not say.
+
+        `max_position_embeddings`, times the factor of a rotary scaling that lengthens it (yarn,
+        llama3 and longrope configs state the lengthened one; so does Gemma 3).
+        """
+        scaling = self.text.sub("rope_scaling") or self.text.sub("rope_parameters")
+        kind = scaling.text("rope_type", scaling.text("type", "")) if scaling else ""
+        if scaling is None or kind not in LENGTHENING or self.model_type.startswith("gemma3"):
+            return self.max_position_embeddings
+        return int(self.max_position_embeddings * scaling.float("factor", 1.0))
 
     @property
     def attention_kinds(self) -> tuple[str, ...]:

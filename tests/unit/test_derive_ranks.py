@@ -104,3 +104,26 @@ def test_nothing_is_said_without_need():
     assert got("sglang", LLAMA, dcp_size=1).notes == []
     env = {"SGLANG_ENABLE_POST_CAPTURE_KV_SIZING": "1"}
     assert any("after capture" in n for n in got("sglang", LATENT, env=env, tp_size=8).notes)
+
+
+def test_a_request_longer_than_the_model_is_said_to_be_refused():
+    notes = got("vllm", LLAMA, max_model_len=131072).notes
+    assert any("VLLM_ALLOW_LONG_MAX_MODEL_LEN=1" in note for note in notes)
+    env = {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}
+    assert got("vllm", LLAMA, env=env, max_model_len=131072).notes == []
+
+
+@pytest.mark.parametrize(
+    ("scaling", "length"),
+    [
+        ({"rope_type": "linear", "factor": 4.0}, 32768),
+        ({"type": "dynamic", "factor": 2.0}, 16384),
+        ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}, 8192),
+        ({"rope_type": "llama3", "factor": 8.0}, 8192),
+        ({"rope_type": "default"}, 8192),
+    ],
+)
+def test_the_length_a_rotary_scaling_gives(scaling, length):
+    model = model_from_config({**LLAMA_8B, "rope_scaling": scaling}, name="scaled")
+    assert model.context_length == length
+    assert value(got("vllm", model), "max_model_len") == length
