@@ -130,7 +130,7 @@ def _arithmetic(name: str) -> list[str]:
     engine = load_engine(name)
     parts = [
         (part, row["versions"], f"[{row['file']}](../../formulas/{name}/{row['file']})",
-         " ".join(str(load_yaml(engine.root / row["file"]).get("doc", "")).split()))
+         " ".join(str(load_yaml(engine.files(row["file"])[0]).get("doc", "")).split()))
         for part, rows in engine.raw["parts"].items()
         for row in rows
     ]  # fmt: skip

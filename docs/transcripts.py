@@ -15,16 +15,17 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-STAGED = ("docs/samples", "examples")
+STAGED = ("docs/samples", "examples", "formulas", "logparsers")
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MARK = "\x1e"
 
 
 def commands(block: str) -> list[str]:
-    """The commands of a block; one that ends in a backslash goes on in the next line."""
+    """The commands of a block; one goes on after a backslash, and from `<<'END'` to `END`."""
     joined: list[str] = []
     for line in block.split("\n"):
-        if joined and joined[-1].endswith("\\"):
+        here = joined and "<<'END'" in joined[-1] and not joined[-1].endswith("\nEND")
+        if here or (joined and joined[-1].endswith("\\")):
             joined[-1] += "\n" + line
         elif line.startswith("$ "):
             joined.append(line[2:])
@@ -36,7 +37,9 @@ def run(lines: list[str]) -> list[str]:
     script = 'kvbudget() { "$PYTHON" -m kvbudget "$@"; }\nexport -f kvbudget\n'
     for line in lines:
         script += f"printf '\\n{MARK}\\n'\n{line}\n"
-    keep = {k: v for k, v in os.environ.items() if not k.startswith(("GITHUB_", "VLLM_", "SGLANG_"))}
+    keep = {
+        k: v for k, v in os.environ.items() if not k.startswith(("GITHUB_", "VLLM_", "SGLANG_"))
+    }
     env = {**keep, "PYTHON": sys.executable, "COLUMNS": "100", "NO_COLOR": "1", "PYTHONUTF8": "1",
            "LC_ALL": "C.UTF-8", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:

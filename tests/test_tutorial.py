@@ -41,6 +41,11 @@ def test_a_command_may_go_on_in_the_next_line():
     assert transcripts.commands("$ a \\\n  b\nout\n$ c\n") == ["a \\\n  b", "c"]
 
 
+def test_a_command_may_hold_a_file():
+    block = "$ cat > f <<'END'\n$ not a command\nEND\nout\n$ c\n"
+    assert transcripts.commands(block) == ["cat > f <<'END'\n$ not a command\nEND", "c"]
+
+
 def test_output_is_replaced_and_the_shell_is_kept():
     page = (
         "x\n```console\n$ A=1; cd docs\nstale\n```\ny\n```console\n$ echo $A; ls -d samples\n```\n"
@@ -84,3 +89,13 @@ def reached(value, steps):
         return False
     inner = value[name]
     return any(reached(item, steps[1:]) for item in inner) if many else reached(inner, steps[1:])
+
+
+def test_the_made_up_release_of_the_guide_is_read():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    first, second, third = re.findall(r"^\d+ patterns?, .+$", text, re.MULTILINE)
+    assert first.endswith("1 formula file: 1 error, 0 warnings")
+    assert second.endswith("1 formula file: 0 errors, 0 warnings")
+    assert third == "1 pattern, 1 sample, 1 reject, 1 formula file: 0 errors, 0 warnings"
+    assert "= 58,344,446,361 B (54.34 GiB)" in text
+    assert re.search(r"^  kv_cache_memory +54.40 GiB  line 1$", text, re.MULTILINE)

@@ -150,7 +150,7 @@ def check(
     output: OutputOption = None,
 ) -> None:
     """Prove the data files: samples, rejects, worked examples, units."""
-    from kvbudget.formula.check import check_dir
+    from kvbudget.formula.check import check_dir, formula_files
     from kvbudget.knowledge.patterns import pattern_files
     from kvbudget.knowledge.where import knowledge_dir
     from kvbudget.logs.selftest import check_patterns
@@ -159,17 +159,17 @@ def check(
     from kvbudget.render.text import plain
 
     if folder is None:
-        paths = pattern_files()
-        formulas = check_dir(knowledge_dir("formulas"))
+        paths, below = pattern_files(), knowledge_dir("formulas")
     else:
         if not folder.is_dir():
             raise InputError(f"not a folder: {folder}", "give a folder of YAML files")
         own = folder / "logparsers" if (folder / "logparsers").is_dir() else folder
         below = folder / "formulas"
         paths = [p for p in sorted(own.rglob("*.yaml")) if not p.is_relative_to(below)]
-        formulas = check_dir(below) if below.is_dir() else []
         if not paths and not below.is_dir():
             raise InputError(f"no YAML file below {folder}", "logparsers/README.md shows one")
+    programs = formula_files(below)
+    formulas = check_dir(below) if below.is_dir() else []
     outcome = check_patterns(paths)
     errors = [str(p) for p in outcome.problems if p.level == "error"] + [str(p) for p in formulas]
     warnings = [str(p) for p in outcome.problems if p.level == "warning"]
@@ -177,6 +177,7 @@ def check(
         document = {
             "schema": "kvbudget.knowledge-check/1",
             "files": outcome.files,
+            "formula_files": len(programs),
             "patterns": outcome.patterns,
             "samples": outcome.samples,
             "rejects": outcome.rejects,
@@ -187,10 +188,12 @@ def check(
     else:
         lines = [f"error: {plain(text)}" for text in errors]
         lines += [f"warning: {plain(text)}" for text in warnings]
-        lines.append(
-            f"{outcome.patterns} patterns in {outcome.files} files, {outcome.samples} samples, "
-            f"{outcome.rejects} rejects: {len(errors)} errors, {len(warnings)} warnings"
-        )
+        counts = (
+            (outcome.patterns, "pattern"), (outcome.samples, "sample"), (outcome.rejects, "reject"),
+            (len(programs), "formula file"), (len(errors), "error"), (len(warnings), "warning"),
+        )  # fmt: skip
+        said = [f"{n:,} {what}{'' if n == 1 else 's'}" for n, what in counts]
+        lines.append(f"{', '.join(said[:4])}: {', '.join(said[4:])}")
         emit(
             "\n".join(f"- {line}" if format is Format.markdown else line for line in lines), output
         )

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from kvbudget.formula.interval import Interval
 from kvbudget.formula.registry import load_program
 from kvbudget.formula.versions import holds
 from kvbudget.knowledge.where import knowledge_dir
-from kvbudget.knowledge.yamlfile import load_yaml
+from kvbudget.knowledge.yamlfile import load_yaml, locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,20 +60,46 @@ def check_dir(path: Path) -> list[Problem]:
     return problems
 
 
+def formula_files(path: Path) -> list[Path]:
+    """The files of steps below `path`: those whose head names the schema."""
+    files = sorted(path.rglob("*.yaml"))
+    return [file for file in files if b"kvbudget.formula/1" in file.read_bytes()[:500]]
+
+
 def check_file(file: Path) -> list[Problem]:
     """Problems of one formula file."""
     label = f"{file.parent.name}/{file.name}"
     try:
         program = load_program(file)
     except KvbudgetError as error:
-        return [Problem(label, str(error))]
+        return [_problem(file, label, str(error))]
     except (KeyError, TypeError, AttributeError) as error:
         return [Problem(label, f"malformed: {type(error).__name__}: {error}")]
-    problems = [Problem(label, text) for text in example_problems(program)]
+    problems = [_problem(file, label, text) for text in example_problems(program)]
     calls = sum(step.call is not None for step in program.steps)
     if calls > MAX_CALLS * len(program.steps):
         problems.append(Problem(label, f"{calls} of {len(program.steps)} steps are primitives"))
     return problems
+
+
+_NAMED = re.compile(r"(step) '([^']+)'|(example) (\d+)")
+
+
+def _problem(file: Path, label: str, text: str) -> Problem:
+    """The problem with line and column of the step or example that its text names."""
+    text = text.removeprefix(f"{label}: ").removeprefix(f"{file}:")
+    named = _NAMED.search(text)
+    raw = load_yaml(file) if named else None
+    key = None
+    if named and named[3]:
+        key = f"examples[{int(named[4]) - 1}]"
+    elif named and isinstance(raw, dict) and isinstance(raw.get("steps"), list):
+        names = [row.get("name") if isinstance(row, dict) else None for row in raw["steps"]]
+        key = f"steps[{names.index(named[2])}]" if named[2] in names else None
+    if key is None:
+        return Problem(label, text)
+    line, col = locate(file, f"at `$.{key}`")
+    return Problem(f"{label}:{line}:{col}", text)
 
 
 def example_problems(program: Program) -> Iterator[str]:
