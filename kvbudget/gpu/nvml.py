@@ -97,13 +97,14 @@ class Nvml:
         handle = self._handle(device)
         notes: list[str] = []
         total, free, used, reserved, api = self._memory(handle, notes)
-        mig = self._mig(handle)
         uuid = self._maybe(lambda: _text(self._nv.nvmlDeviceGetUUID(handle)))
+        is_slice = (uuid or "").startswith("MIG-")
+        mig = is_slice or self._mig(handle)  # a slice itself has no mode to ask for
         integrated = api is None or (total is not None and total == 0)
         if integrated:
             notes.append("memory is shared with the host; the card has no figure of its own")
             total = free = used = reserved = None
-        if mig and not (uuid or "").startswith("MIG-"):
+        if mig and not is_slice:
             notes.append("the card is cut into MIG slices; these figures are of the whole card")
         return GpuSnapshot(
             index=self._maybe(lambda: int(self._nv.nvmlDeviceGetIndex(handle)), -1),

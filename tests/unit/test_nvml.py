@@ -84,11 +84,60 @@ def test_mig(library, tmp_path):
     lines = [*SCENE, "mig 1", "slices 1"]
     out = ask(library, tmp_path, lines, (
         "s = nv.snapshot(0)\nprint(s.is_mig_parent, nv.mig_slices(0))\n"
-        "print(nv.snapshot('MIG-0000-stand-in').is_mig_parent)"
+        "s = nv.snapshot('MIG-0000-stand-in')\nprint(s.is_mig_parent, s.mig)"
     ))  # fmt: skip
-    assert out.splitlines() == ["True ['MIG-0000-stand-in']", "False"]
+    assert out.splitlines() == ["True ['MIG-0000-stand-in']", "False True"]
     assert ask(library, tmp_path, [*SCENE, "err mig 3"], "print(nv.snapshot(0).mig)") == "False"
     assert ask(library, tmp_path, [*SCENE, "err mig 999"], "print(nv.snapshot(0).mig)") == "None"
+
+
+CARDS = ["count 4", *SCENE[1:], "mig.1 1", "slices.1 3"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "devices"),
+    [
+        (None, "[0, 'MIG-0010-stand-in', 'MIG-0011-stand-in', 'MIG-0012-stand-in', 2, 3]"),
+        ("3,0", "[3, 0]"),
+        ("1", "['MIG-0010-stand-in', 'MIG-0011-stand-in', 'MIG-0012-stand-in']"),
+        ("GPU-0002", "[2]"),
+        ("MIG-0012-stand-in,2", "['MIG-0012-stand-in', 2]"),
+        ("2,9,0", "[2]"),
+        ("GPU-000", "[]"),
+        ("", "[]"),
+        ("-1", "[]"),
+    ],
+)
+def test_visible_devices(library, tmp_path, setting, devices):
+    """As a CUDA program counts them: slices one by one, up to the first name of nothing."""
+    assert ask(library, tmp_path, CARDS, f"print(nv.visible({setting!r}))") == devices
+
+
+def test_a_card_without_slices_cannot_be_used(library, tmp_path):
+    out = ask(library, tmp_path, ["count 1", "mig 1"], "nv.visible()")
+    assert out.startswith("NoDevice 2 device 0 is in MIG mode without a slice")
+
+
+def test_devices_of_the_ranks(library, tmp_path):
+    """Numbered from --device on, one per rank; slices serve one rank only."""
+    show = (
+        "from kvbudget.profile.take import pick_cards\n"
+        "from kvbudget.profile.types import Job\n"
+        "def pick(visible=None, **job):\n"
+        "    return [c.uuid for c in pick_cards(nv, Job('m', **job), visible)]\n"
+    )
+    out = ask(library, tmp_path, CARDS, show + (
+        "print(pick(device_index=2))\n"
+        "print(pick('0,2,3', tp=2, device_index=1))\n"
+    ))  # fmt: skip
+    assert out.splitlines() == [
+        "['MIG-0011-stand-in']",
+        "['GPU-0002-stand-in', 'GPU-0003-stand-in']",
+    ]
+    few = ask(library, tmp_path, CARDS, show + "pick('0,2', tp=2, pp=2)")
+    assert few.startswith("NoDevice 2 4 device(s) from number 0 on are needed, 2 can be used")
+    slices = ask(library, tmp_path, CARDS, show + "pick('1', tp=2)")
+    assert slices.startswith("InputError 2 MIG slices cannot serve several ranks")
 
 
 def test_ecc_unknown_is_none(library, tmp_path):
