@@ -55,10 +55,12 @@ def quick(data: bytes) -> Rows | None:
         found = msgspec.json.Decoder(Request).decode_lines(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    lines = data.count(b"\n") + (not data.endswith(b"\n"))
+    lines = data.removesuffix(b"\n").split(b"\n")
     ids = list(itertools.chain.from_iterable(row.hash_ids for row in found))
     lengths = [row.input_length for row in found]
-    if lines != len(found) or any(row.output_length < 0 for row in found):
+    if len(lines) != len(found) or not all(map(bytes.strip, lines)):
+        return None  # blank lines, or several requests on one
+    if any(row.output_length < 0 for row in found):
         return None
     if ids and not -(2**63) <= min(ids) <= max(ids) < 2**63:
         return None
@@ -68,7 +70,7 @@ def quick(data: bytes) -> Rows | None:
     times = [row.timestamp * 1000 for row in found]
     if not -_LATEST_US < min(times) <= max(times) < _LATEST_US:
         return None
-    return Rows(ids, starts, lengths, times, list(range(1, lines + 1)))
+    return Rows(ids, starts, lengths, times, list(range(1, len(lines) + 1)))
 
 
 def read(data: bytes, name: str, *, local_ids: bool, progress: Progress | None = None) -> Rows:

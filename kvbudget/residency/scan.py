@@ -9,7 +9,7 @@ from kvbudget.residency.jit import kernel
 Array = Any
 
 QUOTE, COMMA, COLON, OPEN, CLOSE, MINUS, NEWLINE = 34, 44, 58, 91, 93, 45, 10
-LBRACE, RBRACE = 123, 125
+LBRACE, RBRACE, BACKSLASH, BLANK = 123, 125, 92, 32
 
 
 @kernel
@@ -64,7 +64,7 @@ def scan_lines(
                 return 1
             i += 1
             a = i
-            while i < n and data[i] != QUOTE and data[i] != 92 and data[i] != NEWLINE:
+            while i < n and data[i] != QUOTE and data[i] != BACKSLASH and data[i] >= BLANK:
                 i += 1
             if i >= n or data[i] != QUOTE:
                 return 1

@@ -181,10 +181,27 @@ def test_the_quick_reader_gives_what_the_careful_one_gives(text):
         lines([{**ROWS[0], "timestamp": 2**60}]),
         lines([{"timestamp": 1.0, "seq_len": 600, "chunk_hashes": ["a"]}]),
         lines(ROWS)[:-20],
+        lines(ROWS).replace("}\n{", "}{", 1) + "\n",
+        lines(ROWS).replace("}\n{", "}{", 1).replace("}\n{", "}\n \n{", 1),
     ],
 )
 def test_the_quick_reader_leaves_the_rest_to_the_careful_one(text):
     assert records.quick(text.encode()) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("output_length", "output\x00length", "control character"),
+        ("}\n{", "}{", "Extra data"),
+        ("[7, 12]", "[7, 012]", "not JSON"),
+        ("[7, 12]", "[7 12]", "not JSON"),
+        ("[7, 12]", "[7, 12,]", "not JSON"),
+    ],
+)
+def test_what_is_not_json_is_refused_by_every_reader(tmp_path, old, new, words):
+    with pytest.raises(InputError, match=f":[12]: not JSON.*{words}|:[12]: {words}"):
+        load(written(tmp_path, lines(ROWS).replace(old, new, 1)))
 
 
 def test_a_negative_output_is_refused_by_every_reader(tmp_path):
