@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from kvbudget.errors import InputError
-from kvbudget.gate.knowledge import engine_names, strong_fields
+from kvbudget.gate.knowledge import engine, engine_names, strong_fields
 from kvbudget.gate.source import Text
 
 MAX_BYTES = 1 << 20
@@ -24,19 +24,23 @@ _NAMES = re.compile(
     r"(Dockerfile|Containerfile)|.*\.(dockerfile|Dockerfile|containerfile)\Z"
     r"|Kustomization\Z|(GNU)?[Mm]akefile\Z|\.?[Jj]ustfile\Z|serving\.properties\Z|.*\.nomad|\.env"
 )
-_ENGINE = re.compile(
-    rb"vllm|sglang|gpu[-_]memory[-_]utilization|mem[-_]fraction[-_]static|gpuMemoryUtilization",
-    re.I,
-)
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _MARK = re.compile(rb"kvbudget:\s*ignore|kvbudget\.dev/ignore")
 
 
 @lru_cache(maxsize=1)
-def _settings() -> re.Pattern[bytes]:
+def _engine_words() -> tuple[bytes, ...]:
+    """Engines and the flags that decide most; a broken file that says one of them is an error."""
+    fractions = [engine(name).roles["fraction"] for name in engine_names()]
+    squeezed = [name.replace("_", "") for name in fractions]
+    return tuple(word.encode() for word in (*engine_names(), *fractions, *squeezed))
+
+
+@lru_cache(maxsize=1)
+def _setting_words() -> tuple[bytes, ...]:
     """Settings by which a file is known that never says an engine's name."""
     fields = [field for name in engine_names() for field in strong_fields(name)]
-    names = "|".join(["engine_kwargs", "model_loading_config", *fields])
-    return re.compile(names.replace("_", "[-_]").encode(), re.I)
+    return tuple(word.encode() for word in ("engine_kwargs", "model_loading_config", *fields))
 
 
 @dataclass
@@ -73,12 +77,15 @@ class Tree:
                     f"cannot read {found.path}: {exc.strerror}", "name readable files"
                 ) from exc
             return None, f"{found.path}: {exc.strerror}"
-        found.says_engine = _ENGINE.search(data) is not None
+        if data[:2] in _UTF16:
+            data = data.decode("utf-16", "replace").encode()
+        low = data.lower().replace(b"-", b"_")
+        found.says_engine = any(word in low for word in _engine_words())
         relevant = (
             found.named
             or found.says_engine
             or found.absolute.stem.lower() == "kustomization"  # it only points at others
-            or _settings().search(data) is not None
+            or any(word in low for word in _setting_words())
         )
         if not relevant and not _MARK.search(data):
             return None, None
@@ -126,7 +133,7 @@ class Tree:
 
 def decode(data: bytes) -> Text:
     """UTF-8 (or UTF-16 with a mark) with universal line ends; undecodable bytes become U+FFFD."""
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+    if data[:2] in _UTF16:
         s = data.decode("utf-16", "replace")
     else:
         s = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")

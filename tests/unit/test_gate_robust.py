@@ -117,3 +117,9 @@ def test_order_of_arguments(
         return record(inv), Counter((f.rule, f.level, f.message) for f in report.findings)
 
     assert judge(flags, options) == judge(FLAGS, RUN)
+
+
+def test_sixteen_bits(tmp_path: Path) -> None:
+    text = "vllm serve own/a --gpu-memory-utilization 0.98\r\n"
+    (tmp_path / "a.ps1").write_bytes(text.encode("utf-16"))
+    assert [finding[2] for finding in told(tmp_path)[1]] == ["GATE010"]
