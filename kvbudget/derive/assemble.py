@@ -153,10 +153,11 @@ def _put(facts: Gathered, name: str, item: Evidence) -> None:
 
 def _take_card(facts: Gathered, request: Request) -> None:
     gpu = request.gpu
-    if request.gpu_memory is not None and gpu is None:
-        best, low, high = (int(request.gpu_memory / MIB + extra) for extra in SMI_EXTRA_MIB)
+    total = request.gpu_memory or (gpu.total.value if gpu is not None else None)
+    if total is not None and (gpu is None or gpu.smi_total is None):
+        best, low, high = (int(total / MIB + extra) for extra in SMI_EXTRA_MIB)
         facts.number("smi_memory_mib", Amount(best, low, high, "n"),
-                     Provenance("modelled", "--gpu-memory + 300 to 770 MiB"))  # fmt: skip
+                     Provenance("modelled", "total_memory + 300 to 770 MiB"))  # fmt: skip
     if request.gpu_memory is not None:
         facts.number("total_memory", Amount.exact(request.gpu_memory, "B"),
                      Provenance("flag", "--gpu-memory"))  # fmt: skip

@@ -73,3 +73,16 @@ def test_stages_print_pools_of_their_own(tmp_path: Path) -> None:
     printed = [float(word.split()[0]) for word in note.split("(")[1].split(", ")[:4]]
     assert printed[3] * 2**30 == pytest.approx(pool.value, rel=1e-3)
     assert pool.value < printed[0] * 2**30 <= pool.high * 1.001
+
+
+@pytest.mark.parametrize(
+    ("card", "low", "high"), [("gb10", 124610, 124610), ("gb300", 283948, 284418)]
+)
+def test_cards_without_a_figure_of_nvidia_smi(
+    tmp_path: Path, card: str, low: int, high: int
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(c.LLAMA_8B))
+    found = build(Inputs((str(tmp_path),), "sglang", ("0.5.12",), gpu=card))[0]
+    smi = found.amount("smi_memory_mib")
+    assert (smi.low, smi.high) == (low, high)
+    assert found.amount("kv_cache_tokens").value > 0
