@@ -26,7 +26,7 @@ def run(version: str, inputs: dict[str, Any]) -> Run:
     return evaluate(ENGINE.programs(version, texts), Facts(numbers, texts, tables))
 
 
-FILES = sorted(f for f in ENGINE.root.glob("*.yaml") if f.stem not in ("flags", "index"))
+FILES = sorted(f for f in ENGINE.folders[0].glob("*.yaml") if f.stem not in ("flags", "index"))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
