@@ -45,9 +45,10 @@ def check_dir(path: Path) -> list[Problem]:
         try:
             raw = load_yaml(file)
         except KvbudgetError as error:
-            problems.append(Problem(file.name, str(error)))
+            where, what = str(error).removeprefix(f"{file.parent.parent}/").split(": ", 1)
+            problems.append(Problem(where, what))
             continue
-        if isinstance(raw, dict) and raw.get("schema") == "kvbudget.formula/1":
+        if isinstance(raw, dict) and str(raw.get("schema")).startswith("kvbudget.formula/"):
             problems += check_file(file)
     for index in sorted(path.rglob("index.yaml")):
         label = f"{index.parent.name}/{index.name}"
@@ -82,7 +83,7 @@ def check_file(file: Path) -> list[Problem]:
     return problems
 
 
-_NAMED = re.compile(r"(step) '([^']+)'|(example) (\d+)")
+_NAMED = re.compile(r"step '([^']+)'|example (\d+)")
 
 
 def _problem(file: Path, label: str, text: str) -> Problem:
@@ -91,11 +92,11 @@ def _problem(file: Path, label: str, text: str) -> Problem:
     named = _NAMED.search(text)
     raw = load_yaml(file) if named else None
     key = None
-    if named and named[3]:
-        key = f"examples[{int(named[4]) - 1}]"
+    if named and named[2]:
+        key = f"examples[{int(named[2]) - 1}]"
     elif named and isinstance(raw, dict) and isinstance(raw.get("steps"), list):
         names = [row.get("name") if isinstance(row, dict) else None for row in raw["steps"]]
-        key = f"steps[{names.index(named[2])}]" if named[2] in names else None
+        key = f"steps[{names.index(named[1])}]" if named[1] in names else None
     if key is None:
         return Problem(label, text)
     line, col = locate(file, f"at `$.{key}`")
@@ -120,6 +121,8 @@ def example_problems(program: Program) -> Iterator[str]:
             yield f"example {number} ({example.origin}): {error}"
             continue
         for name, wanted in example.expect.items():
+            if name not in names:
+                continue
             found = _found(run, program, name)
             if not _equal(found, wanted):
                 yield f"example {number}: {name} is {found}, expected {wanted}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.derivation import Source
+from kvbudget.errors import KnowledgeError
 from kvbudget.formula.dimension import Dimension, dimension_text, parse_dimension
 from kvbudget.formula.interval import FormulaError
 from kvbudget.formula.language import Expr, parse
@@ -106,7 +107,8 @@ def read_program(raw: Mapping[str, Any], file: str, versions: str | None = None)
     steps = tuple(_step(row, source, span, file) for row in raw["steps"])
     program = Program(
         file, str(raw["engine"]), str(raw["part"]), span, inputs, steps,
-        tuple(_example(row, file) for row in raw.get("examples", [])), str(raw.get("doc", "")),
+        tuple(_example(n, row, file) for n, row in enumerate(raw.get("examples", []), 1)),
+        str(raw.get("doc", "")),
     )  # fmt: skip
     check_units(program)
     return program
@@ -143,7 +145,7 @@ def _step(row: Mapping[str, Any], source: Mapping[str, str], versions: str, file
             for c in raw_cases
         )
         dimension = parse_dimension(str(row.get("unit", "n")))
-    except FormulaError as exc:
+    except KnowledgeError as exc:
         raise FormulaError(f"{where}: {exc}", file=file) from exc
     line = row["source"]
     return StepSpec(
@@ -166,10 +168,10 @@ def _words(value: object) -> tuple[str, ...]:
     return tuple(map(str, value)) if isinstance(value, list) else (str(value),)
 
 
-def _example(row: Mapping[str, Any], file: str) -> Example:
-    _known(row, {"origin", "inputs", "expect"}, file, "example")
+def _example(number: int, row: Mapping[str, Any], file: str) -> Example:
+    _known(row, {"origin", "inputs", "expect"}, file, f"example {number}")
     if not row.get("origin") or not row.get("expect"):
-        raise FormulaError("an example states its origin and what it expects", file=file)
+        raise FormulaError(f"example {number} states its origin and what it expects", file=file)
     return Example(str(row["origin"]), row.get("inputs", {}), row["expect"])
 
 

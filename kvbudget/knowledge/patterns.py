@@ -60,7 +60,9 @@ class Pattern:
         try:
             return re.compile(expand(self.entry.pattern))
         except (re.error, OverflowError) as exc:
-            raise KnowledgeError(f"{self.id}: pattern: {exc}", file=self.file) from exc
+            raise KnowledgeError(
+                f"{self.id}: pattern: {getattr(exc, 'msg', exc)}", file=self.file
+            ) from exc
 
 
 @dataclass

@@ -115,7 +115,7 @@ def _factor(hit: Hit, spec: Yield, unit: str) -> int | None:
     if spec.unit in (None, unit):
         return 1
     raise KnowledgeError(
-        f"{hit.id}: unit {spec.unit!r} of {hit.pattern.entry.yields} is not known",
+        f"{hit.id}: unit {spec.unit!r} of group {spec.group!r} is not known",
         file=hit.pattern.file,
     )
 

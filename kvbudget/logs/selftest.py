@@ -115,7 +115,7 @@ def entry_problems(pattern: Pattern, *, timed: bool) -> Iterator[tuple[str, str]
     try:
         regex = pattern.regex
     except KnowledgeError as error:
-        yield ".pattern", error.what
+        yield ".pattern", error.what.removeprefix(f"{pattern.file}: ")
         return
     if _nested(expand(entry.pattern)):
         yield ".pattern", f"{entry.id}: a repeat inside a repeat can take exponential time"
@@ -126,7 +126,8 @@ def entry_problems(pattern: Pattern, *, timed: bool) -> Iterator[tuple[str, str]
     matcher = Matcher(PatternSet([pattern]))
     for index, sample in enumerate(entry.samples):
         for message in _sample(matcher, entry, sample.text, sample.expect):
-            yield f".samples[{index}]", f"{entry.id}: {message}"
+            text = message.removeprefix(f"{pattern.file}: ").removeprefix(f"{entry.id}: ")
+            yield f".samples[{index}]", f"{entry.id}: {text}"
     for index, text in enumerate(entry.rejects):
         if _hits(matcher, text):
             yield f".rejects[{index}]", f"{entry.id}: matches a line that it must not match"
