@@ -73,6 +73,14 @@ SIMULATE = epilog(
 )
 
 
+def check_number(option: str, value: float | None, *, zero: bool = False) -> None:
+    """Raises InputError for negative and infinite numbers, for nan, and for 0 unless `zero`."""
+    from kvbudget.errors import InputError
+
+    if value is not None and not (0 < value < 2**63 or (zero and value == 0)):
+        raise InputError(f"{option} {value:g} is no rate or price", "give a number above 0")
+
+
 def window(
     l1: L1,
     rate: Annotated[
@@ -168,8 +176,7 @@ def links(
     bpt = per_token(bytes_per_token, model, tp, kv_cache_dtype)
     if bpt is None:
         raise InputError("how many bytes is a token?", "give --bytes-per-token or --model")
-    if prefill_rate is not None and prefill_rate <= 0:
-        raise InputError("a prefill rate of 0 or less", "give tokens per second")
+    check_number("--prefill-rate", prefill_rate)
     found = [parse_link(text) for text in link] if link else list(peaks())
     if gpu:
         from kvbudget.derive.catalogue import find_gpu

@@ -157,6 +157,9 @@ def report(
         prefetch_threshold=prefetch_threshold,
         running_tokens=running_tokens,
     )
+    shared.check_number("--prefill-rate", prefill_rate)
+    shared.check_number("--host-cost", host_cost, zero=True)
+    shared.check_number("--gpu-cost", gpu_cost, zero=True)
     assumptions += [note for note in notes if "invariant" in note]
     if prefill_rate is None:
         assumptions.append("no prefill rate: GPU seconds and the verdict stay unknown")

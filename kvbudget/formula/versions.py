@@ -15,9 +15,9 @@ from kvbudget.errors import InputError
 Key = tuple[tuple[int, ...], int, int]
 
 _VERSION = re.compile(
-    r"v?(?P<release>\d+(?:\.\d+)*)(?P<any>\.[xX*])?"
-    r"(?:[-._]?(?P<pre>a|b|c|rc|alpha|beta|preview)[-._]?(?P<pren>\d*))?"
-    r"(?:[-._]?post[-._]?(?P<post>\d*))?(?:[-._]?dev[-._]?(?P<dev>\d*))?(?:\+.*)?\Z"
+    r"v?(?P<release>\d{1,9}(?:\.\d{1,9}){0,9})(?P<any>\.[xX*])?"
+    r"(?:[-._]?(?P<pre>a|b|c|rc|alpha|beta|preview)[-._]?(?P<pren>\d{0,9}))?"
+    r"(?:[-._]?post[-._]?(?P<post>\d{0,9}))?(?:[-._]?dev[-._]?(?P<dev>\d{0,9}))?(?:\+.*)?\Z"
 )
 _CLAUSE = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*(\S+)\s*\Z")
 _TESTS = {
@@ -31,7 +31,9 @@ def version_key(text: str) -> Key:
     """Orderable key of a release number. Raises InputError for anything else."""
     match = _VERSION.match(text.strip())
     if match is None:
-        raise InputError(f"not a release number: {text!r}", "write it as the engine does: 0.25.1")
+        raise InputError(
+            f"not a release number: {text[:40]!r}", "write it as the engine does: 0.25.1"
+        )
     parts = [int(part) for part in match["release"].split(".")]
     while len(parts) > 1 and parts[-1] == 0:
         parts.pop()
