@@ -11,6 +11,37 @@ from typing import Any
 
 DOCS = Path(__file__).resolve().parent
 
+GLOSSARY = (
+    ("pool", "the memory of the KV cache; what is left, not what is asked for"),
+    ("block, page", "the unit the pool is handed out in: a block of vLLM, a page of SGLang"),
+    ("rank", "one process with one card; figures are of one rank unless a total is named"),
+    ("budget", "what an engine may use of a card: utilisation times total, or its own fraction"),
+    (
+        "utilisation, share",
+        "the fraction of the card an engine may use, whatever its flag is called",
+    ),
+    ("weights", "the parameters of this rank, as they lie on the device"),
+    ("activation peak", "scratch memory of the largest forward pass, taken and given back"),
+    ("non-torch", "what the process holds outside PyTorch: context, NCCL, workspaces"),
+    ("graphs", "memory of captured CUDA graphs; by release inside or outside the budget"),
+    ("margin", "what is left of the card outside the budget; what an unforeseen need is met from"),
+    ("remainder, unexplained", "what the printed terms leave of the whole; never spread over them"),
+    ("closes", "the remainder is zero within the digits that were printed"),
+    ("band, `[low .. high]`", "the interval a figure lies in; a printed figure has one too"),
+    (
+        "origin, `provenance`",
+        "where a figure is from: flag, log, profile, config, headers, derived, "
+        "modelled, catalogue or assumed",
+    ),
+    ("modelled", "estimated from a model of the engine, always with a band; not a measurement"),
+    ("cause, phase", "what a failure was, and during what: loading, profiling, sizing, serving"),
+    ("confidence", "certain, likely, possible or unknown: what the text allows to be said"),
+    ("knob, direction", "a setting, and which way it has to go; given before any value is"),
+    ("L1, L2, L3", "tiers of KV: the device pool, host memory of a rank, storage"),
+    ("window", "how long a block stays in a tier before newer ones push it out"),
+    ("overlay", "a folder of your own formulas and log lines, given with `--knowledge`"),
+)
+
 
 def words() -> str:
     """docs/words.md: every fact name with unit and meaning."""
@@ -24,13 +55,14 @@ def words() -> str:
         [
             "# Words",
             "",
-            "Every figure that kvbudget reports has one of these names. Memory is integer bytes on the",
-            "device, per rank; names that begin with `host.` are host memory. Units: B bytes, tok tokens,",
-            "blk KV blocks, req requests, x times, s seconds, n count, slot state slots, dev device index.",
+            *_table(("word", "what is meant"), GLOSSARY),
             "",
-            "Terms used throughout: the *pool* is the memory of the KV cache; a *block* (vLLM) or *page*",
-            "(SGLang) is the unit it is handed out in; a *rank* is one process with one card; the *margin*",
-            "is what is left of the card outside the engine's budget.",
+            "## Facts",
+            "",
+            "Every figure that is read or computed has one of these names, in the JSON too. Memory is",
+            "integer bytes on the device, per rank; names that begin with `host.` are host memory. Units:",
+            "B bytes, tok tokens, blk KV blocks, req requests, x times, s seconds, n count, slot state",
+            "slots, dev number of a device.",
             "",
             "| name | unit | meaning |",
             "|---|---|---|",

@@ -42,3 +42,52 @@ def test_links_between_pages_lead_somewhere(path):
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
         if "://" not in target:
             assert (path.parent / target).exists(), f"{path.name} -> {target}"
+
+
+def test_every_fact_has_a_meaning_of_its_own():
+    from kvbudget.facts import FACTS
+
+    meanings = [spec.doc for spec in FACTS.values()]
+    assert len(set(meanings)) == len(meanings)
+
+
+def test_every_command_has_its_page():
+    from kvbudget.cli.lazy import MODULES
+
+    without = {"knowledge"}  # CONTRIBUTING and the READMEs of the data tell it
+    pages = {path.stem for path in (DOCS / "commands").glob("*.md")}
+    assert pages == set(MODULES) - without
+
+
+def test_pages_name_no_option_that_does_not_exist():
+    from typer.main import get_command
+
+    from kvbudget.cli.app import app
+
+    group = get_command(app)
+    for page in sorted((DOCS / "commands").glob("*.md")):
+        known = options_of(group, page.stem)
+        text = page.read_text(encoding="utf-8")
+        named = set()
+        for line in re.findall(rf"kvbudget {page.stem}[^`\n]*", text):
+            named |= set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", line.split(" -- ")[0]))
+        unknown = {name for name in named - known if not engine_flag(name)}
+        assert not unknown, f"{page.name}: {unknown}"
+
+
+def options_of(group, name):
+    context = group.make_context("kvbudget", [], resilient_parsing=True)
+    command = group.get_command(context, name)
+    commands = [command]
+    if hasattr(command, "list_commands"):
+        inner = command.make_context(name, [], parent=context, resilient_parsing=True)
+        commands += [command.get_command(inner, child) for child in command.list_commands(inner)]
+    params = [param for each in commands for param in each.params]
+    return {option for param in params for option in (*param.opts, *param.secondary_opts)}
+
+
+def engine_flag(name):
+    from kvbudget.derive.command_line import spellings
+    from kvbudget.formula.registry import engine_names
+
+    return any(name in spellings(engine) for engine in engine_names())
