@@ -27,6 +27,7 @@ def judge(root: Path, name: str) -> Report:
     ("name", "processes"),
     [
         ("monorepo", ["infra/main.tf:6", "src/app/engine.py:8"]),
+        ("chart", ["llm/templates/deploy.yaml:14"]),
     ],
 )
 def test_no_false_word(tmp_path: Path, name: str, processes: list[str]) -> None:

@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any
 
+import yaml
+
 from kvbudget.gate.source import HOLE
 
 MISSING = object()
@@ -80,8 +82,13 @@ def plain_function(name: str, args: list[Any]) -> Any:  # noqa: ANN401
             return float(show(value))
         except (TypeError, ValueError):
             return MISSING
-    if name in ("toYaml", "toJson", "toRawJson", "mustToJson", "mustToYaml"):
-        # JSON is YAML in flow style: it keeps the one line it is used on
+    if name in ("toYaml", "mustToYaml"):
+        return (
+            yaml.safe_dump(value, default_flow_style=False, sort_keys=False)
+            .removesuffix("...\n")
+            .rstrip()
+        )
+    if name in ("toJson", "toRawJson", "mustToJson"):
         return json.dumps(value)
     if name in ("indent", "nindent"):
         return _indented(name, args)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from kvbudget.gate.draft import Draft, Given
@@ -24,10 +25,19 @@ def off(node: Node) -> bool:
 
 def read(context: Context, doc: Node) -> None:
     """Values of one chart, or of a chart of charts."""
-    _visit(context, doc, doc, 0)
+    _visit(context, doc, doc, 0, _has_templates(context))
 
 
-def _visit(context: Context, node: Node, root: Node, depth: int) -> None:
+def _has_templates(context: Context) -> bool:
+    """True beside a Chart.yaml with templates: these say what the values start."""
+    folder = PurePosixPath(context.path).parent
+    if context.tree.read(str(folder / "Chart.yaml")) is None:
+        return False
+    inside = str(folder / "templates") + "/"
+    return any(found.path.startswith(inside) for found in context.tree.files)
+
+
+def _visit(context: Context, node: Node, root: Node, depth: int, templated: bool) -> None:
     if depth > 12 or off(node):
         return
     if node.get("modelSpec").is_list:
@@ -45,13 +55,13 @@ def _visit(context: Context, node: Node, root: Node, depth: int) -> None:
 
         kubernetes.read_object(context, node, [])
         return
-    if _container(context, node, root):
+    if not templated and _container(context, node, root):
         return
     if node.is_map and node.get("containers").is_list:
         context.drafts.extend(pods.pod_drafts(context, node))
         return
     for child in _children(node):
-        _visit(context, child, root, depth + 1)
+        _visit(context, child, root, depth + 1, templated)
 
 
 def _children(node: Node) -> list[Node]:
