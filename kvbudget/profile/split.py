@@ -6,18 +6,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount, Provenance
-from kvbudget.errors import InputError
 from kvbudget.profile.device import TRACKED
-from kvbudget.profile.types import ProfileTerm, RankRecord, Scene, Snapshot
+from kvbudget.profile.measure import is_stable, leak, measure
+from kvbudget.profile.types import ProfileTerm, RankRecord, Scene
 
 if TYPE_CHECKING:
     from kvbudget.model.config import Model
+    from kvbudget.profile.measure import Measured
     from kvbudget.profile.policy import Policy
     from kvbudget.profile.types import Job
 
 GRAPH_TERM = "cuda_graph_memory"
-LEAK_TOLERANCE = 64 * 2**20
-"""Bytes by which free memory may differ before and after without anything being said."""
 
 
 @dataclass
@@ -42,98 +41,6 @@ class RankBudget:
         return next((t.value for t in self.terms if t.name == name), None)
 
 
-def non_torch(snapshot: Snapshot) -> int:
-    """Bytes of the device in use outside torch's allocator at that moment, all owners together."""
-    total, free = snapshot.need("driver_total"), snapshot.need("driver_free")
-    return total - free - snapshot.need("torch_reserved")
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The differences between snapshots, in bytes."""
-
-    total: int
-    free_at_baseline: int
-    weights: int
-    slack: int
-    persistent: int
-    transient: int
-    non_torch: int
-    graphs: int | None
-    forward: int
-    before_baseline: int
-    context: int | None
-
-    @property
-    def activations(self) -> int:
-        return self.persistent + self.transient
-
-
-def _at(record: RankRecord, phase: str) -> Snapshot:
-    found = record.at(phase)
-    if found is None:
-        raise InputError(f"the record of {record.rank} has no phase {phase!r}", "record it again")
-    return found
-
-
-def baseline_of(record: RankRecord, policy: Policy) -> Snapshot:
-    """The snapshot the policy's engine starts counting from."""
-    name = "baseline" if policy.baseline == "handles" else policy.baseline
-    return _at(record, name)
-
-
-def measure(record: RankRecord, policy: Policy) -> Measured:
-    """Differences of snapshots under `policy`. Raises InputError for an incomplete record."""
-    base, weights = baseline_of(record, policy), _at(record, "weights")
-    reset, after = _at(record, "reset"), _at(record, "after")
-    ready = _at(record, "baseline").need("torch_allocated")
-    allocated = weights.need("torch_allocated") - ready
-    forward, sampler = (_at(record, phase).need("torch_peak") for phase in ("forward", "sampler"))
-    # Libraries' workspaces come from torch's allocator. An engine whose snapshot precedes them
-    # first meets them in its profile run, so they are activations that stay.
-    workspaces = ready - base.need("torch_allocated")
-    transient = max(forward, sampler) - after.need("torch_allocated")
-    persistent = after.need("torch_allocated") - reset.need("torch_allocated") + workspaces
-    end = after if policy.consumed == "driver" else weights
-    slack = end.need("torch_reserved") - base.need("torch_reserved")
-    slack -= end.need("torch_allocated") - base.need("torch_allocated")
-    last = weights if policy.consumed == "load" else after
-    graphs = record.at("graphs")
-    context = record.at("context")
-    first = context or base
-    before, opened = record.at("before"), record.at("context")
-    cost = None
-    if before and opened and before.nvml_used is not None and opened.nvml_used is not None:
-        cost = opened.nvml_used - before.nvml_used - opened.need("torch_reserved")
-    return Measured(
-        total=base.need("driver_total"),
-        free_at_baseline=base.need("driver_free"),
-        weights=allocated,
-        slack=slack,
-        persistent=persistent,
-        transient=max(0, transient),
-        non_torch=non_torch(last) - non_torch(base),
-        graphs=None if graphs is None else graphs.extra.get("graph_memory"),
-        forward=max(0, forward - reset.need("torch_allocated")),
-        before_baseline=first.need("driver_free") - base.need("driver_free"),
-        context=cost,
-    )
-
-
-def is_stable(record: RankRecord, policy: Policy) -> tuple[bool, list[str]]:
-    """False, and why, when somebody else's memory moved while we measured."""
-    base, after = baseline_of(record, policy), _at(record, "after")
-    reasons = []
-    if after.need("driver_free") > base.need("driver_free"):
-        reasons.append("free memory grew while we allocated: a neighbour released memory")
-    before, gone = record.at("before"), record.at("exit")
-    if before and gone and before.nvml_used is not None and gone.nvml_used is not None:
-        moved = gone.nvml_used - before.nvml_used
-        if abs(moved) > LEAK_TOLERANCE:
-            reasons.append(f"the device holds {moved:+,} bytes after we left: a neighbour moved")
-    return not reasons, reasons
-
-
 def split(record: RankRecord, scene: Scene, job: Job, policy: Policy, model: Model) -> RankBudget:
     """The budget of one rank: measured terms, the pool by the engine's own formula files.
 
@@ -141,6 +48,7 @@ def split(record: RankRecord, scene: Scene, job: Job, policy: Policy, model: Mod
     """
     found = measure(record, policy)
     stable, notes = is_stable(record, policy)
+    notes += leak(record)
     graphs, graph_source = found.graphs, "measured"
     graph_band: Amount | None = None
     if graphs is None and job.graphs:
@@ -181,13 +89,11 @@ def split(record: RankRecord, scene: Scene, job: Job, policy: Policy, model: Mod
         counted.append("peak_activation_memory")
     if applied:
         counted.append(GRAPH_TERM)
-    extra = 0
     for name in ("multimodal_reserve", "state_memory"):
         if outcome.get(name) and not profiled:
             value = int(outcome[name] or 0)
             terms.append(ProfileTerm(name, value, value, value, "modelled", "by the formula file"))
             counted.append(name)
-            extra += value
     if kv is not None:
         source: Any = "modelled" if applied and graph_source == "modelled" else "measured"
         low, high = kv, kv
@@ -206,8 +112,10 @@ def split(record: RankRecord, scene: Scene, job: Job, policy: Policy, model: Mod
         rhs = sum(int(t.value or 0) for t in terms if t.name in counted)
     if policy.consumed == "load" and lhs is not None and rhs is not None and abs(rhs - lhs) <= 2:
         if lhs != rhs:
-            notes.append(f"rounding of the fraction: {lhs - rhs:+d} B")
-        lhs = rhs
+            terms.append(ProfileTerm("rounding", lhs - rhs, lhs - rhs, lhs - rhs, "modelled",
+                                     "the engine computes with floating-point gigabytes"))  # fmt: skip
+            counted.append("rounding")
+        rhs = lhs
     budget = int(lhs) if lhs is not None else None
     margin = (
         None if budget is None else found.free_at_baseline - budget - (0 if applied else graphs)

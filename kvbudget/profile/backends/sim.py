@@ -17,7 +17,10 @@ def _segments(size: int) -> int:
 
 @dataclass
 class SimBackend:
-    """All a rank would cost, in bytes, as given. `neighbour`: bytes by phase (+ takes)."""
+    """All a rank would cost, in bytes, as given. `neighbour`: bytes by phase (+ takes).
+
+    workspaces: what libraries take from torch's allocator with their handles.
+    """
 
     total: int = 80 * 2**30
     driver_reserve: int = 600 * 2**20
@@ -31,6 +34,7 @@ class SimBackend:
     persistent: int = 0
     profile_non_torch: int = 0
     graphs: int = 400 * 2**20
+    workspaces: int = 0
     neighbour: dict[str, int] = field(default_factory=dict)
     fail_in: str | None = None
     allocated: int = 0
@@ -51,7 +55,7 @@ class SimBackend:
             nccl=rng.choice((0, rng.randrange(2**30))), handles=rng.randrange(128 * 2**20),
             weights=weights, forward=rng.randrange(2**30), sampler=rng.randrange(2**31),
             persistent=rng.randrange(64 * 2**20), profile_non_torch=rng.randrange(256 * 2**20),
-            graphs=rng.randrange(2**30),
+            graphs=rng.randrange(2**30), workspaces=rng.randrange(64 * 2**20),
         )  # fmt: skip
 
     @property
@@ -86,6 +90,8 @@ class SimBackend:
             raise OutOfMemory(self.free + 1, self.free)
         if phase in ("context", "nccl", "handles"):
             self._outside(getattr(self, phase))
+            if phase == "handles":
+                self._allocate(self.workspaces)
         elif phase == "weights":
             for size in self.weights:
                 self._allocate(size)
