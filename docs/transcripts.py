@@ -49,6 +49,8 @@ def run(lines: list[str]) -> list[str]:
             ["bash"], input=script, cwd=folder, env=env, text=True, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
+    if "internal error" in done.stdout:
+        raise SystemExit(done.stdout[done.stdout.index("kvbudget: internal error") :])
     return [part.strip("\n") for part in done.stdout.split(f"\n{MARK}\n")[1:]]
 
 
