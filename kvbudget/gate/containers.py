@@ -111,6 +111,8 @@ class DockerOptions:
                 _gpus(value.s, draft)
             elif flag == "--device" and "nvidia.com/gpu=" in value.s:
                 add_cdi(value.s, draft)
+            elif flag in ("-v", "--volume"):
+                add_mount(value.s, draft)
             elif flag in ("-m", "--memory"):
                 host.memory_limit = binary_size(value.s)
             elif flag == "--shm-size":
@@ -131,6 +133,15 @@ class DockerOptions:
                     for name, item in env_file(text):
                         if name not in draft.env:
                             draft.set_env(name, item, value.line)
+
+
+def add_mount(text: str, draft: Draft) -> None:
+    """`./conf:/conf:ro`; a folder behind `$PWD` is seen from the file."""
+    host, sep, rest = text.partition(":")
+    inside = rest.split(":")[0]
+    host = host.removeprefix(f"{HOLE}/")
+    if sep and inside.startswith("/") and host and HOLE not in host + inside:
+        draft.mounts.append((host, inside))
 
 
 def env_file(text: Text) -> list[tuple[str, Text]]:

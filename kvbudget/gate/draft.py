@@ -76,6 +76,8 @@ class Draft:
     config_base: str | None = None
     python_call: bool = False
     lmcache: bool = False
+    mounts: list[tuple[str, str]] = field(default_factory=list)
+    """Folder or file of the host and where the container sees it."""
     annotations: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def set_env(self, name: str, value: Text, line: int, file: str | None = None) -> None:

@@ -41,6 +41,12 @@ def python_names() -> dict[str, str]:
 
 
 @lru_cache(maxsize=1)
+def python_common() -> frozenset[str]:
+    """Those of the classes whose name other packages use too."""
+    return frozenset(n for entry in data()["engines"].values() for n in entry["python_common"])
+
+
+@lru_cache(maxsize=1)
 def python_packages() -> frozenset[str]:
     """Packages such a class is imported from."""
     return frozenset(p for entry in data()["engines"].values() for p in entry["python_roots"])

@@ -115,7 +115,7 @@ def build(
     probe.words(draft.words)
     config = probe.values.get("config")
     if config is not None and isinstance(config.value, str):
-        found = read(config.value, file)
+        found = read(_on_host(config.value, draft.mounts), file)
         if found is not None:
             _config(settings, *found)
             settings.layer += 1
@@ -146,6 +146,14 @@ def build(
     _version(inv, draft)
     _cards(inv, draft)
     return inv
+
+
+def _on_host(path: str, mounts: list[tuple[str, str]]) -> str:
+    """A container's path as the host knows it, where a mount says so."""
+    for host, inside in sorted(mounts, key=lambda pair: -len(pair[1])):
+        if path == inside or path.startswith(inside.rstrip("/") + "/"):
+            return host + path[len(inside.rstrip("/")) :]
+    return path
 
 
 def _config(settings: Settings, path: str, text: Text) -> None:

@@ -251,4 +251,4 @@ def _same(finding: Finding, item: dict[str, Any]) -> bool:
 def fingerprint(finding: Finding) -> str:
     """Stable over line moves: rule, file, invocation and value."""
     key = "|".join((finding.rule, finding.file, finding.invocation or "", finding.value))
-    return hashlib.sha256(key.encode()).hexdigest()
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()

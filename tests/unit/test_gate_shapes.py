@@ -146,6 +146,31 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
             "unresolved": ["max_num_seqs"],
         },
     ),
+    "a config file behind a mount": (
+        {
+            "compose.yml": """\
+                services:
+                  own:
+                    image: vllm/vllm-openai:v0.9.2
+                    volumes: ["./conf:/etc/own:ro"]
+                    command: [--config, /etc/own/own.yaml]
+                """,
+            "conf/own.yaml": "model: own/a\nmax-model-len: 64\n",
+        },
+        {"file": "compose.yml", "model": "own/a", "flags": {"max_model_len": 64}},
+    ),
+    "a batch processor of Ray": (
+        {
+            "a.py": "from ray.data.llm import vLLMEngineProcessorConfig\nvLLMEngineProcessorConfig(model_source='own/a', engine_kwargs={'max_model_len': 64})\n"
+        },
+        {"line": 2, "model": "own/a", "flags": {"max_model_len": 64}},
+    ),
+    "words of a process": (
+        {
+            "a.py": "import asyncio\nasyncio.create_subprocess_exec('vllm', 'serve', 'own/a', '--max-num-seqs', '4')\n"
+        },
+        {"line": 2, "model": "own/a", "flags": {"max_num_seqs": 4}},
+    ),
     "a placeholder in properties": (
         {"serving.properties": "engine=Python\noption.model_id={{id}}\noption.rolling_batch=vllm\noption.max_model_len=64\n"},
         {"line": 2, "model": None, "unresolved": ["model"], "flags": {"max_model_len": 64}},

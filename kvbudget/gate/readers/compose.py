@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kvbudget.gate.containers import add_cdi, env_file
+from kvbudget.gate.containers import add_cdi, add_mount, env_file
 from kvbudget.gate.draft import Draft, gpu_ids
 from kvbudget.gate.nodes import Node, merged, words_of
 from kvbudget.gate.readers.pods import Env, finish_env, split_string
@@ -141,6 +141,10 @@ def _host(draft: Draft, service: Node, scope: Scope) -> None:
         host.shm_line = service.key_line("shm_size")
         host.shm_provided = host.shm is None
     _tmpfs(draft, service)
+    for volume in service.get("volumes").elements():
+        source = volume.get("source").text if volume.is_map else volume.text
+        target = f":{volume.get('target').s}" if volume.is_map else ""
+        add_mount(_interpolate(source, scope).s + target, draft)
     if service.get("ipc").s == "host":
         host.ipc_host = True
     requests = service.get("deploy", "resources", "reservations", "devices").elements()

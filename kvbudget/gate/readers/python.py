@@ -6,9 +6,15 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.gate.draft import Draft, Given
-from kvbudget.gate.engines import find_engine, python_names, python_packages, says_engine
+from kvbudget.gate.engines import (
+    find_engine,
+    python_common,
+    python_names,
+    python_packages,
+    says_engine,
+)
 from kvbudget.gate.hardware import card
-from kvbudget.gate.knowledge import engine
+from kvbudget.gate.knowledge import engine, strong_fields
 from kvbudget.gate.nodes import Malformed
 from kvbudget.gate.program import inherit, share
 from kvbudget.gate.readers.python_values import (
@@ -206,13 +212,8 @@ class _Visitor(Values):
             self._mutate(node, last)
         engine_name = python_names().get(last) or self._aliased(name)
         if engine_name and self._is_engine(name, last, engine_name, node):
-            self._engine(
-                node,
-                engine_name,
-                "LLMConfig" if "LLMConfig" in self.imports.get(name, name) else last,
-            )
-            return
-        if last in _RUNNERS and node.args:
+            self._engine(node, engine_name)
+        elif last in _RUNNERS and node.args:
             self._runner(node)
 
     def _aliased(self, name: str) -> str | None:
@@ -220,31 +221,17 @@ class _Visitor(Values):
         return python_names().get(target.rsplit(".", 1)[-1]) if "." not in name else None
 
     def _is_engine(self, name: str, last: str, engine_name: str, node: ast.Call) -> bool:
+        """By where the class comes from; of unknown origin, by a flag only that engine has."""
         root = name.split(".")[0]
         origin = self.imports.get(root, "")
-        if origin.split(".")[0] in python_packages() and (
-            last in python_names() or origin.rsplit(".", 1)[-1] in python_names()
-        ):
-            return last != "LLMConfig" or bool(node.keywords)
-        if root in python_packages():
-            return True
-        if last in ("Engine", "Runtime", "LLM") and origin:
+        if {origin.split(".")[0], root} & python_packages():
+            return bool(node.keywords or node.args)
+        if last in python_common() and origin:
             return False
         words = {keyword.arg for keyword in node.keywords}
-        strong = {
-            "gpu_memory_utilization",
-            "tensor_parallel_size",
-            "max_model_len",
-            "mem_fraction_static",
-            "engine_kwargs",
-        }
-        return (
-            last in ("AsyncEngineArgs", "EngineArgs", "ServerArgs", "LLMConfig", "LLM")
-            and bool(words & strong)
-            and engine_name != ""
-        )
+        return bool(words & {"engine_kwargs", *strong_fields(engine_name)})
 
-    def _engine(self, node: ast.Call, engine_name: str, last: str) -> None:
+    def _engine(self, node: ast.Call, engine_name: str) -> None:
         keywords = Map()
         self._keywords(node, keywords)
         callee = node.func
@@ -254,7 +241,7 @@ class _Visitor(Values):
         draft = Draft(engine_name, line, python_call=True)
         for name, text in self.env.items():
             draft.set_env(name, text, text.line or line)
-        if last == "LLMConfig":
+        if keywords.items.keys() & {"engine_kwargs", "model_loading_config"}:
             self._llm_config(draft, keywords)
         else:
             field = engine(engine_name).roles["model"]
@@ -278,6 +265,9 @@ class _Visitor(Values):
         if isinstance(kwargs, Map):
             for name, (value, line) in kwargs.items.items():
                 self._given(draft, name, value, line, name)
+        if "model_source" in keywords.items:
+            value, line = keywords.items["model_source"]
+            draft.model_hint = Text.on(as_string(value), line)
         loading = keywords.items.get("model_loading_config", (None, 0))[0]
         if isinstance(loading, Map):
             for key in ("model_source", "model_id"):
@@ -366,6 +356,10 @@ class _Visitor(Values):
             self._argv(self._sequence(first), env)
             return
         value = self.value(first)
+        if isinstance(value, str) and len(node.args) > 1 and says_engine(value):
+            words = [(self.value(item), self.line(item)) for item in node.args]
+            self._argv(Items(words), env)  # create_subprocess_exec("vllm", "serve", ...)
+            return
         if isinstance(value, Items):
             if value.draft is None:
                 self._argv(value, env)
