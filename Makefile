@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # A CPU build of torch first, so that no resolver pulls CUDA wheels; a machine with a GPU keeps its own.
 TORCH ?= torch==2.13.0
 
-.PHONY: accuracy demo test check lint type imports bench docs fuzz clean
+.PHONY: accuracy demo test check lint type imports bench docs fuzz perturb coverage clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("kvbudget needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
@@ -56,6 +56,16 @@ fuzz: $(STAMP)
 	for target in logs overlay config trace gate; do \
 	  echo "== $$target"; $(BIN)/python tests/fuzz/fuzz_$$target.py -max_total_time=$(FUZZ_SECONDS) \
 	    -timeout=60 -verbosity=0 -print_final_stats=1 -artifact_prefix=.bench/fuzz-$$target- || exit 1; done
+
+# Every number, operator, unit, resolution and group of the data changed, one at a time: who notices?
+perturb: $(STAMP)
+	$(BIN)/python -m tests.perturb --jobs 2
+
+# Branches that the suite runs, per package; what subprocesses run counts too.
+coverage: $(STAMP)
+	$(BIN)/python -c 'import pytest_cov' 2>/dev/null || $(BIN)/python -m pip install -q pytest-cov
+	$(BIN)/python -m pytest -n auto --cov --cov-report= -q
+	$(BIN)/python tests/coverage_table.py
 
 clean:
 	rm -rf $(VENV) dist build .bench .mypy_cache .ruff_cache .pytest_cache

@@ -32,7 +32,14 @@ TESTS: tuple[tuple[str, tuple[str, ...]], ...] = (
         ("tests/unit/test_watch_endpoints.py", "tests/unit/test_watch_rules.py"),
     ),
     ("formulas/activation.yaml", ("tests/knowledge/test_tables.py", "tests/unit/test_estimate.py")),
-    ("formulas/*/index.yaml", ("tests/knowledge/test_tables.py", "tests/unit/test_plan_diff.py")),
+    (
+        "formulas/*/index.yaml",
+        (
+            "tests/knowledge/test_tables.py",
+            "tests/unit/test_plan_diff.py",
+            "tests/unit/test_derive_command.py",
+        ),
+    ),
     ("formulas/*", ("tests/unit/test_formula_files.py", "tests/unit/test_sglang_formulas.py")),
 )
 """The tests that read a file, quickest first; the first pattern that fits holds."""

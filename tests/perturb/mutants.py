@@ -28,6 +28,9 @@ UNITS = {
 PROSE = frozenset({"doc", "reason", "source", "sources", "basis", "origin", "examples", "samples"})
 """Keys below which nothing is arithmetic: words for people, citations, and the tests themselves."""
 
+CAPABILITIES = frozenset({"compute_capability", "capability_below", "below"})
+"""Keys whose numbers are quoted: a compute capability, not a release."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
@@ -133,7 +136,7 @@ def _of_table(path: tuple[Any, ...], node: Any, context: Any) -> Iterator[tuple[
     if number is not None:
         other = other_numbers(number)[0]
         yield f"{node.value} -> {other}", other
-    elif node.style and re.fullmatch(r"\d+\.\d", node.value):  # a compute capability
+    elif path[-1] in CAPABILITIES and re.fullmatch(r"\d+\.\d", node.value):
         other = f"{float(node.value) + 0.1:.1f}"
         yield f"{node.value} -> {other}", other
 
