@@ -72,12 +72,11 @@ def activation_peak(model: Model, setting: Setting, batch: Batch, *, stage: int 
     if stage == 0:
         kept = encoder.kept_bytes(model, batch.tokens, images)
         looked = encoder.pass_bytes(model, batch.tokens, images, setting.tp)
-    name, sampled = "none", (0, 0, 0)
+    name, sampling = "none", (0, 0, 0)
     if stage == setting.pp - 1:
-        name, sampled = _sampler_range(model, setting, era, batch, requests)
-        sampled = _widened(sampled, residue["sampler"], band["share"])
+        name, sampling = _sampler_range(model, setting, era, batch, requests)
     parts = {
-        "sampler": _plus(sampled, kept),
+        "sampler": _plus(_widened(sampling, residue["sampler"], band["share"]), kept),
         "forward": _plus(_widened((forward,) * 3, residue["forward"], band["forward_share"]), kept),
         "encoder": _widened((looked,) * 3, 0, band["encoder_share"]),
     }
@@ -96,7 +95,7 @@ def activation_peak(model: Model, setting: Setting, batch: Batch, *, stage: int 
         f"max(sampler {name}, forward, encoder) + workspace + embeddings, "
         f"{generation(setting)}{others}"
     )
-    return Peak(amount, sampled[1], forward, workspace, kept, bound, formula)
+    return Peak(amount, sampling[1], forward, workspace, kept, bound, formula)
 
 
 def _widened(part: Range, residue_gib: float, share: float) -> Range:
@@ -147,7 +146,7 @@ def _sampler(
     With several ranks the gathered logits exist twice for a moment, beside the rank's own part.
     """
     copy = LOGITS_BYTES if era.get("float_copy", True) else 0
-    each = model.dtype_bytes + copy + int(era.get("per_logit", {}).get(name, 0))
+    each = model.dtype_bytes + copy + kernel_bytes(era, name, requests)
     logits = requests * model.vocab_size * each
     if setting.tp > 1:
         part = requests * model.vocab_size * model.dtype_bytes
@@ -155,6 +154,13 @@ def _sampler(
     rows = (batch.sm_count or 0) * int(era.get("per_sm", {}).get(name, 0)) * model.vocab_size
     hidden = (batch.tokens + 2 * requests) * model.hidden_size * model.dtype_bytes
     return logits + rows + hidden
+
+
+def kernel_bytes(era: dict[str, Any], name: str, rows: int) -> int:
+    """What a sampling kernel keeps per logit beyond the logits, in bytes, for so many rows."""
+    few = era.get("few_rows", {"below": 0, "per_logit": {}})
+    usual = era.get("per_logit", {}).get(name, 0)
+    return int(few["per_logit"].get(name, usual) if rows < few["below"] else usual)
 
 
 def _forward(model: Model, setting: Setting, tokens: int) -> int:

@@ -86,6 +86,18 @@ def test_the_second_runner_samples_on_little() -> None:
     assert gathered - lean == 3 * 256 * 128256
 
 
+def test_a_sort_of_few_rows_needs_more_for_each() -> None:
+    """Two bytes of logit, four of float32 and 44 of sorting below 128 rows, 32 from there."""
+    model = c.model(c.LLAMA_8B)
+    few, many = (
+        activation_peak(model, setting("0.11.2"), Batch(1024, rows, "torch", 132)).sampler
+        for rows in (127, 128)
+    )
+    hidden = 2 * 4096 * (1024 + 2 * 127)
+    assert few == 127 * 128256 * (2 + 4 + 44) + hidden
+    assert many == 128 * 128256 * (2 + 4 + 32) + hidden + 2 * 2 * 4096
+
+
 def test_only_some_ranks_sample() -> None:
     """Before V1 one rank of several; with pipeline stages the last: the band spans both kinds."""
     model = c.model(c.LLAMA_8B)
