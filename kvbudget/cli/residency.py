@@ -29,6 +29,7 @@ from kvbudget.cli.residency_options import (
     Sort,
     Tp,
     Trace,
+    check_number,
     per_token,
     put,
     read_trace,
@@ -71,14 +72,6 @@ SIMULATE = epilog(
     """,
     EXITS,
 )
-
-
-def check_number(option: str, value: float | None, *, zero: bool = False) -> None:
-    """Raises InputError for negative and infinite numbers, for nan, and for 0 unless `zero`."""
-    from kvbudget.errors import InputError
-
-    if value is not None and not (0 < value < 2**63 or (zero and value == 0)):
-        raise InputError(f"{option} {value:g} is no rate or price", "give a number above 0")
 
 
 def window(

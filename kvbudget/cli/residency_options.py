@@ -70,6 +70,14 @@ def per_token(bytes_per_token: int | None, model: str | None, tp: int, kv: str) 
     return load_model(model).bytes_per_token(tp, kv_dtype=kv)
 
 
+def check_number(option: str, value: float | None, *, zero: bool = False) -> None:
+    """Raises InputError for negative and infinite numbers, for nan, and for 0 unless `zero`."""
+    from kvbudget.errors import InputError
+
+    if value is not None and not (0 < value < 2**63 or (zero and value == 0)):
+        raise InputError(f"{option} {value:g} is no rate or price", "give a number above 0")
+
+
 def read_trace(path: str, block_tokens: int, sort: bool, local_ids: bool, no_cache: bool) -> Any:  # noqa: ANN401
     """The checked trace, with a progress bar on a terminal."""
     from kvbudget.render.residency_progress import bar

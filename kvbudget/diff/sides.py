@@ -13,7 +13,7 @@ from kvbudget.derive.sources import fact_evidence, profile_terms
 from kvbudget.errors import InputError
 from kvbudget.formula.registry import engine_names
 from kvbudget.jsonfile import MAX_BYTES, parse_object
-from kvbudget.logs.scan import open_input
+from kvbudget.logs.scan import open_input, unpacking
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +39,7 @@ COMPARABLE = "a start-up log, a profile, or JSON of derive (one engine) or expla
 def read_side(path: Path) -> Side:
     """A log, a profile, or JSON of derive or explain-log. Raises InputError for anything else."""
     # One pass, as A and B may be pipes: kvbudget diff <(zcat a.log.gz) b.json
-    with open_input(path) as stream:
+    with open_input(path) as stream, unpacking(str(path)):
         head = stream.peek(4096)[:4096].lstrip() if isinstance(stream, BufferedReader) else b""
         if not (head.startswith(b"{") and b'"schema"' in head):
             return _from_log(stream, path)

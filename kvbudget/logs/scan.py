@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import re
 import sys
+import zlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -70,20 +72,25 @@ def unpacked(stream: BinaryIO, name: str) -> BinaryIO:
     return stream
 
 
+@contextlib.contextmanager
+def unpacking(name: str) -> Iterator[None]:
+    """Turns what a damaged file makes its reader raise into an InputError."""
+    try:
+        yield
+    except (OSError, EOFError, zlib.error) as exc:
+        raise InputError(f"cannot read {name}: {exc}", "the file is damaged or incomplete") from exc
+    except Exception as exc:
+        if type(exc).__module__.startswith("zstd"):
+            raise InputError(f"cannot unpack {name}: {exc}", "the file is damaged") from exc
+        raise
+
+
 def chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
     """Blocks that end at a line end (the last one may not). Raises InputError on a broken file."""
     rest: list[bytes] = []
     while True:
-        try:
+        with unpacking(name):
             block = stream.read1(CHUNK) if hasattr(stream, "read1") else stream.read(CHUNK)
-        except (OSError, EOFError) as exc:
-            raise InputError(
-                f"cannot read {name}: {exc}", "the file is damaged or incomplete"
-            ) from exc
-        except Exception as exc:
-            if type(exc).__module__.startswith("zstd"):
-                raise InputError(f"cannot unpack {name}: {exc}", "the file is damaged") from exc
-            raise
         if not block:
             break
         cut = block.rfind(b"\n") + 1

@@ -83,7 +83,7 @@ def _rule(rule: str) -> dict[str, Any]:
 def _location(file: str, line: int) -> dict[str, Any]:
     return {
         "artifactLocation": {
-            "uri": quote(file.removeprefix("./"), safe="/"),
+            "uri": quote(file.removeprefix("./"), safe="/", errors="surrogateescape"),
             "uriBaseId": "SRCROOT",
         },
         "region": {"startLine": max(1, line)},
