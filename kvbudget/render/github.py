@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvbudget.gate.finding import LEVELS, rule_data
+from kvbudget.render.text import plain
 
 if TYPE_CHECKING:
     from kvbudget.gate.evaluate import Report
@@ -13,7 +14,7 @@ _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 
 
 def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return plain(text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A"))
 
 
 def _property(text: str) -> str:
