@@ -15,7 +15,7 @@ from kvbudget.gate.facts import (
     utilisation,
     version_in,
 )
-from kvbudget.gate.finding import Bench, place
+from kvbudget.gate.finding import Bench, place, rule_data
 
 if TYPE_CHECKING:
     from kvbudget.gate.draft import EnvValue
@@ -37,10 +37,10 @@ def reading(bench: Bench, inv: Invocation) -> None:
         option = inv.engine.options.get(name)
         if option is None or not option.memory:
             continue
-        bench.add("GATE001", inv, problem.line, f"{name} has no static value; rules that need it were not evaluated",
+        bench.add("GATE001", inv, problem.line, _unknown(inv, name),
                   level=level, file=problem.file, value=name)  # fmt: skip
     if inv.model_unresolved:
-        bench.add("GATE001", inv, inv.model_unresolved, "model has no static value; rules that need it were not evaluated",
+        bench.add("GATE001", inv, inv.model_unresolved, _unknown(inv, "model"),
                   level=level, value="model")  # fmt: skip
     if inv.unpinned and not (inv.image is not None and inv.image.digest):
         name = inv.engine.roles["fraction"]
@@ -50,6 +50,17 @@ def reading(bench: Bench, inv: Invocation) -> None:
             said += "; the memory default differs between releases"
         bench.add("GATE002", inv, inv.version_line, f"{said} ({inv.unpinned})",
                   level="warning" if decides else "note", value=inv.version_hint or "")  # fmt: skip
+
+
+def _unknown(inv: Invocation, name: str) -> str:
+    silent = [
+        rule
+        for rule, entry in rule_data().items()
+        if name in entry.get("reads", ())
+        and inv.engine.name in entry.get("engines", [inv.engine.name])
+    ]
+    tail = f"; not evaluated: {', '.join(silent)}" if silent else ""
+    return f"{name} has no static value{tail}"
 
 
 def gpu(bench: Bench, inv: Invocation) -> None:

@@ -114,3 +114,21 @@ def test_pools_are_those_of_derive(tmp_path: Path) -> None:
     ]
     need = next(f for f in report.findings if f.rule == "GATE017").data["need_bytes"]
     assert need == pytest.approx(131072 * 2 * 80 * 4 * 128 * 2, rel=0.01)
+
+
+def test_what_a_rule_reads_is_a_setting():
+    from kvbudget.gate.knowledge import engine, engine_names
+
+    known = {name for e in engine_names() for name, o in engine(e).options.items() if o.memory}
+    for rule, entry in rule_data().items():
+        assert set(entry.get("reads", ())) <= {*known, "model"}, rule
+        assert set(entry.get("engines", ())) <= set(engine_names()), rule
+
+
+def test_an_unknown_value_names_the_rules_it_silences(tmp_path: Path):
+    report = judge(tmp_path, {"a.sh": 'vllm serve own/a --gpu-memory-utilization "$U"\n'})
+    (finding,) = report.findings
+    assert finding.message == (
+        "gpu_memory_utilization has no static value; not evaluated: "
+        "GATE010, GATE011, GATE012, GATE013, GATE015, GATE017, GATE018, GATE046"
+    )
