@@ -64,6 +64,7 @@ perturb: $(STAMP)
 # Branches that the suite runs, per package; what subprocesses run counts too.
 coverage: $(STAMP)
 	$(BIN)/python -c 'import pytest_cov' 2>/dev/null || $(BIN)/python -m pip install -q pytest-cov
+	mkdir -p .bench
 	$(BIN)/python -m pytest -n auto --cov --cov-report= -q
 	$(BIN)/python tests/coverage_table.py
 
