@@ -26,7 +26,6 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.limit = limit
         self.allocated = self.reserved = self.peak = self.peak_reserved = 0
-        self.operations = 0
         self._alive: set[int] = set()
 
     def reset_peak(self) -> None:
@@ -45,7 +44,6 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: Any = None,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
         result = func(*args, **(kwargs or {}))
-        self.operations += 1
         for leaf in tree_leaves(result):
             if hasattr(leaf, "untyped_storage"):
                 self._see(leaf.untyped_storage())
