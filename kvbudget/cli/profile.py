@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from kvbudget.cli import complete
+from kvbudget.cli.derive import AssumeOption
 from kvbudget.cli.options import Format, FormatOption, OutputOption
 from kvbudget.cli.page import Page, epilog
 
@@ -119,6 +120,7 @@ def register(app: typer.Typer) -> None:
             str,
             typer.Option("--dtype", metavar="DTYPE", help="auto, bfloat16, float16 or float32."),
         ] = "auto",
+        assume: AssumeOption = None,
         graphs: Annotated[
             bool, typer.Option("--graphs/--no-graphs", help="Measure (or model) the graph pool.")
         ] = True,
@@ -186,7 +188,7 @@ def register(app: typer.Typer) -> None:
                 model=model, device=device, engine=engine, policy=policy, runner=runner,
                 load_format=load_format, tokens=max_num_batched_tokens, requests=max_num_seqs,
                 utilization=utilization, tp=tp, pp=pp, expert_parallel=expert_parallel,
-                dtype=dtype, graphs=graphs, all_graphs=all_graphs, gpu=gpu,
+                dtype=dtype, assume=tuple(assume or ()), graphs=graphs, all_graphs=all_graphs, gpu=gpu,
                 gpu_memory=gpu_memory, decode_steps=decode_steps, timeout=timeout,
                 record=record, replay=replay, dry_run=dry_run,
             ),

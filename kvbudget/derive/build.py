@@ -136,8 +136,12 @@ def _model(lines: Mapping[str, CommandLine], assume: Sequence[str]) -> Model | N
     source = next((line.model for line in lines.values() if line.model), None)
     if source is None:
         return None
-    fields: dict[str, Any] = {k: _number(v) for k, v in _pairs(assume, "--assume").items()}
-    return load_model(source, assume=fields or None)
+    return load_model(source, assume=assumed_fields(assume))
+
+
+def assumed_fields(assume: Sequence[str]) -> dict[str, Any]:
+    """`--assume FIELD=VALUE` as fields of a config. Raises InputError for anything else."""
+    return {name: _number(text) for name, text in _pairs(assume, "--assume").items()}
 
 
 def _number(text: str) -> int | float | str:
@@ -164,4 +168,4 @@ def with_flags(request: Request, **flags: int | float | str | bool) -> Request:
     return replace(request, flags={**request.flags, **flags})
 
 
-__all__ = ["Gpu", "Inputs", "build", "requests", "with_flags"]
+__all__ = ["Gpu", "Inputs", "assumed_fields", "build", "requests", "with_flags"]

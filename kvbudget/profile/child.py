@@ -36,7 +36,7 @@ def make_backend(job: Job, rank: int, port: int) -> Backend:
     from kvbudget.model.config import load_model
     from kvbudget.profile.policy import load_policy
 
-    model = load_model(job.model).with_dtype(job.dtype)
+    model = load_model(job.model, assume=job.assume).with_dtype(job.dtype)
     policy = load_policy(job.policy)
     if job.device in ("cpu", "fake"):
         from kvbudget.profile.backends.tracked import TrackedBackend

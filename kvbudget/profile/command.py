@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ def run_command(options: Options, on_phase: Callable[[str], None]) -> Outcome:
     from kvbudget.model.config import load_model
     from kvbudget.profile.policy import load_policy
 
+    if options.record is not None and not options.dry_run:
+        need_writable(options.record)
     if options.engine != "none":
         from kvbudget.profile.engines.driver import run_engine
 
@@ -46,7 +49,8 @@ def run_command(options: Options, on_phase: Callable[[str], None]) -> Outcome:
     else:
         record = None
         job = make_job(options)
-    model = load_model((record.job if record else job).model).with_dtype(job.dtype)
+    model = load_model((record.job if record else job).model, assume=job.assume)
+    model = model.with_dtype(job.dtype)
     policy = load_policy(job.policy)
     if record is None:
         stage_ranges(len(model.anatomy.layers), job.pp)
@@ -69,6 +73,7 @@ def run_command(options: Options, on_phase: Callable[[str], None]) -> Outcome:
 
 def make_job(options: Options) -> Job:
     """The job of a run. Raises InputError for a missing model or a fraction outside (0, 1]."""
+    from kvbudget.derive.build import assumed_fields
     from kvbudget.profile.policy import load_policy
     from kvbudget.units import parse_size
 
@@ -81,6 +86,8 @@ def make_job(options: Options) -> Job:
             raise InputError("--gpu and --gpu-memory are for --device cpu and fake", "drop them")
         if options.gpu_memory:
             capacity = parse_size(options.gpu_memory)
+            if capacity <= 0:
+                raise InputError(f"--gpu-memory {options.gpu_memory}: no card has that", "80GiB")
         elif options.gpu:
             from kvbudget.derive.catalogue import find_gpu
 
@@ -96,7 +103,7 @@ def make_job(options: Options) -> Job:
         tp=options.tp, pp=options.pp, ep=options.tp if options.expert_parallel else 1,
         runner=options.runner, load=options.load_format, graphs=options.graphs, all_graphs=options.all_graphs, dtype=options.dtype,
         capacity=capacity, card=options.gpu, decode_steps=options.decode_steps,
-        device_index=index,
+        device_index=index, assume=assumed_fields(options.assume),
     )  # fmt: skip
 
 
@@ -124,6 +131,13 @@ def _refuse(options: Options, device: str) -> None:
 def load_record(path: Path) -> Record:
     """Raises InputError for a file that is not a record of a known schema."""
     return Record.from_json(read_object(path, "give a file of kvbudget profile --record"))
+
+
+def need_writable(path: Path) -> None:
+    """Raises InputError before anything has run where the recording could not be kept."""
+    target = path if path.exists() else path.parent
+    if path.is_dir() or not os.access(target, os.W_OK):
+        raise InputError(f"cannot write {path}", "give a writable --record FILE")
 
 
 def save_record(record: Record, path: Path) -> None:

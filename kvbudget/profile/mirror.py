@@ -241,7 +241,7 @@ class MirrorModel:
             act = torch.nn.functional.silu(gate, inplace=True).clone().mul_(up)
             del gate, up
         else:
-            act = torch.nn.functional.relu(wide, inplace=True)
+            act = torch.nn.functional.relu(wide.clone(), inplace=True)
         del wide
         if layer.down is None:
             return act.new_zeros(x.shape)

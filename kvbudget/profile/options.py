@@ -26,6 +26,7 @@ class Options:
     pp: int
     expert_parallel: bool
     dtype: str
+    assume: tuple[str, ...]
     graphs: bool
     all_graphs: bool
     gpu: str | None

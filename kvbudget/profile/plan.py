@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kvbudget.model.activation import default_sampler
+from kvbudget.model.activation import default_sampler, kernel_bytes
 from kvbudget.model.eras import Setting, choose, constants, for_model
 from kvbudget.profile.device import TRACKED
 
@@ -58,7 +58,7 @@ def sampler_plan(
         notes.append("sampler: one row per multiprocessor is left out, no card was named (--gpu)")
     if not era.get("known", True):
         notes.append(f"sampler: {name} is taken; {policy.name} may choose another per model")
-    return SamplerPlan(name, int(era.get("per_logit", {}).get(name, 0)), per_row, rows or 0,
+    return SamplerPlan(name, kernel_bytes(era, name, min(job.requests, job.tokens)), per_row, rows or 0,
                        bool(era.get("float_copy", True)), notes)  # fmt: skip
 
 

@@ -27,7 +27,11 @@ SETTLE_READS = 20
 
 def need_torch() -> None:
     """Raises InputError (exit 2) where torch is not installed; does not import it."""
-    if find_spec("torch") is None:
+    try:
+        found = find_spec("torch") is not None
+    except (ImportError, ValueError):
+        found = False
+    if not found:
         raise InputError("kvbudget profile needs PyTorch", 'pip install "kvbudget[profile]"')
 
 

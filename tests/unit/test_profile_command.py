@@ -143,6 +143,8 @@ def test_dry_run_needs_no_torch():
         ("--model", "tiny", "--device", "fake", "--dtype", "int3"),
         ("--model", "tiny", "--device", "fake", "-pp", "99"),
         ("--replay", "nowhere.json"),
+        ("--model", "tiny", "--device", "fake", "--gpu-memory", "0GiB"),
+        ("--model", "tiny", "--device", "fake", "--record", "nowhere/run.json"),
     ],
 )
 def test_unusable_input_is_exit_2(args):
