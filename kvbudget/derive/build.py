@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from kvbudget.derive.assemble import Derived, derive, need_capacity
 from kvbudget.derive.catalogue import Gpu, find_gpu
 from kvbudget.derive.command_line import CommandLine, parse_command, spellings
+from kvbudget.derive.flags import load_flags
 from kvbudget.derive.request import Evidence, Request, parse_stated
 from kvbudget.errors import InputError, near
+from kvbudget.facts import FACTS
 from kvbudget.formula.registry import engine_names, load_engine
 from kvbudget.formula.versions import version_key
 from kvbudget.units import parse_size
@@ -61,17 +63,41 @@ def requests(inputs: Inputs) -> list[Request]:
     model = _model(lines, inputs.assume)
     gpu = find_gpu(inputs.gpu) if inputs.gpu else None
     memory = parse_size(inputs.gpu_memory) if inputs.gpu_memory else None
+    if memory is not None and memory <= 0:
+        raise InputError(
+            f"--gpu-memory {inputs.gpu_memory}: no card has that", "--gpu-memory 80GiB"
+        )
     env = _pairs(inputs.env, "--env")
+    units = {n: _units(n, versions.get(n), {**lines[n].env, **env}) for n in engines}
+    stated = parse_stated(
+        inputs.stated, {k: v for found in units.values() for k, v in found.items()}
+    )
     out = []
     for name in engines:
         line = lines[name]
         request = Request(
             name, versions.get(name), model, gpu, memory, {**line.env, **env}, line.flags,
-            parse_stated(inputs.stated), evidence, (*notes, *_unknown_notes(lines, name)),
+            {k: v for k, v in stated.items() if k in units[name]}, evidence,
+            (*notes, *_unknown_notes(lines, name)),
         )  # fmt: skip
         need_capacity(request)
         out.append(request)
     return out
+
+
+def _units(name: str, version: str | None, env: Mapping[str, str]) -> dict[str, str | None]:
+    """Every fact the engine's arithmetic or its flags know, with its unit (None: a text)."""
+    engine = load_engine(name)
+    release = version or engine.latest
+    found: dict[str, str | None] = {"sampler": None}
+    for flag in load_flags(name).values():
+        spec = FACTS.get(flag.fact)
+        number = flag.kind in ("int", "float", "size", "bool")
+        found[flag.fact] = ((spec.unit if spec else None) or "n") if number else None
+    for program in engine.programs(release, engine.selectors(release, env)):
+        found |= {n: g.unit for n, g in program.inputs.items() if not g.columns}
+        found |= {step.name: step.unit for step in program.steps if step.over is None}
+    return found
 
 
 def _engines(inputs: Inputs, found: str | None) -> list[str]:

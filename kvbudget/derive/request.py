@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvbudget.budget import Amount, Provenance
-from kvbudget.errors import InputError
-from kvbudget.facts import FACTS
+from kvbudget.errors import InputError, near
 from kvbudget.units import parse_size
 
 if TYPE_CHECKING:
@@ -42,13 +41,15 @@ class Request:
     notes: Sequence[str] = ()
 
 
-TEXT_FACTS = frozenset({"sampler", "state_layers", "attention", "page_layout", "hybrid_manager"})
+SIGNED = frozenset({"kv_cache_memory", "margin_memory", "non_torch_memory"})
+"""Sizes that may be negative: what is left, and what a release measures as a difference."""
 
 
-def parse_stated(items: Sequence[str]) -> dict[str, Evidence]:
+def parse_stated(items: Sequence[str], units: Mapping[str, str | None]) -> dict[str, Evidence]:
     """`--set FACT=VALUE` -> facts. Sizes take units; a printed `54.4GiB` is taken as exact.
 
-    Raises InputError for a missing `=` or a value that is not a number of a numeric fact.
+    units: every fact that can be stated, None for a text. Raises InputError for a missing `=`, a
+    fact nobody asks for, or a value that is not a number of a numeric fact.
     """
     out: dict[str, Evidence] = {}
     for item in items:
@@ -58,21 +59,27 @@ def parse_stated(items: Sequence[str]) -> dict[str, Evidence]:
             raise InputError(
                 f"--set takes FACT=VALUE, not {item!r}", "--set kv_cache_memory=54.4GiB"
             )
-        out[name] = Evidence(_stated_value(name, text.strip()), Provenance("flag", f"--set {item}"))
+        if name not in units:
+            raise InputError(
+                f"--set: no arithmetic asks for {name!r}",
+                near(name, units, "docs/words.md lists the facts"),
+            )
+        value = _stated_value(name, text.strip(), units[name])
+        out[name] = Evidence(value, Provenance("flag", f"--set {item}"))
     return out
 
 
-def _stated_value(name: str, text: str) -> Amount | str:
-    spec = FACTS.get(name)
-    if name in TEXT_FACTS or (spec is not None and spec.unit is None):
-        return text
-    unit = spec.unit if spec is not None and spec.unit is not None else None
+def _stated_value(name: str, text: str, unit: str | None) -> Amount | str:
     if unit is None:
-        unit = "B" if name.endswith(("_memory", "_bytes")) else "n"
-    if unit == "B":
-        return Amount.exact(parse_size(text), "B")
+        return text
+    if unit.partition("/")[0] == "B":
+        size = parse_size(text)
+        if size < 0 and name not in SIGNED:
+            raise InputError(f"{name} cannot be negative: {text!r}", f"--set {name}=SIZE")
+        return Amount.exact(size, unit)
     bare = text.replace(",", "").replace("_", "")
-    bare = bare.removesuffix(unit) if unit not in ("n", "ratio") else bare
+    if unit not in ("n", "ratio"):
+        bare = bare.removesuffix(unit).removesuffix(unit.partition("/")[0])
     try:
         return Amount.exact(int(bare), unit)
     except ValueError:
@@ -80,6 +87,6 @@ def _stated_value(name: str, text: str) -> Amount | str:
     try:
         return Amount.exact(float(bare), unit)
     except ValueError:
-        if spec is None:
-            return text
-        raise InputError(f"{name} takes a number of {unit}, not {text!r}", spec.doc) from None
+        raise InputError(
+            f"{name} takes a number of {unit}, not {text!r}", f"--set {name}=NUMBER"
+        ) from None

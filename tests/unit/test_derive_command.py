@@ -70,7 +70,9 @@ def test_the_chapter_from_a_stated_residual(models):
 def test_the_gain_of_a_higher_utilisation():
     card = {"gpu_memory": int(79.6 * GIB), "model": LLAMA, "stated": parse_stated(
         ["peak_activation_memory=1.4GiB", "non_torch_memory=1.79GiB",
-         "cuda_graph_memory_estimate=0.68GiB", "weights_memory=14.96GiB"])}  # fmt: skip
+         "cuda_graph_memory_estimate=0.68GiB", "weights_memory=14.96GiB"],
+        dict.fromkeys(("peak_activation_memory", "non_torch_memory", "cuda_graph_memory_estimate",
+                       "weights_memory"), "B"))}  # fmt: skip
     pools = [derive(Request("vllm", "0.33.0", flags={"gpu_memory_utilization": u}, **card))
              .amount("kv_cache_memory").value for u in (0.92, 0.98)]  # fmt: skip
     assert round(pools[0] / GIB, 1) == 54.4
@@ -146,7 +148,11 @@ def test_exit_codes(models):
     assert call(models / "nowhere/config.json", "--gpu", "h100-80gb")[0] == 2
     assert call(models / "llama", "--gpu", "abacus")[0] == 2
     assert call(models / "llama", "--gpu", "h100-80gb", "--engine", "x")[0] == 2
-    assert call(models / "llama", "--gpu", "h100-80gb", "--set", "nothing")[0] == 2
+    card = (models / "llama", "--gpu", "h100-80gb")
+    assert call(*card, "--set", "nothing")[0] == 2
+    assert call(*card, "--set", "weight_memory=3GiB")[0] == 2
+    assert call(*card, "--set", "weights_memory=-5")[0] == 2
+    assert call(*card, "--gpu-memory", "0")[0] == 2
 
 
 def test_length_fitted_to_the_memory(models):
