@@ -291,6 +291,9 @@ def simulate(
     output: OutputOption = None,
 ) -> None:
     """Replay a trace through one policy, block by block."""
+    from kvbudget.residency import mode
+
+    mode.expect(trace)
     from kvbudget.residency import documents
     from kvbudget.residency.replay import Policy
     from kvbudget.residency.setups import make_setup

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -58,6 +59,11 @@ def kernel(function: F) -> F:
         return cast("F", _NUMBA.njit(cache=True, nogil=True)(function))
     except RuntimeError:  # no writable cache directory at all
         return cast("F", _NUMBA.njit(nogil=True)(function))
+
+
+def available() -> bool:
+    """Whether compiled kernels can be had here, be it that this run is too small for them."""
+    return not os.environ.get("KVBUDGET_PURE_PYTHON") and find_spec("numba") is not None
 
 
 def zeros(count: int, kind: str = "i4") -> Any:  # noqa: ANN401 - ndarray or list

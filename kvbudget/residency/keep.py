@@ -10,8 +10,11 @@ from kvbudget.residency import jit
 from kvbudget.residency.trace import Trace
 
 VERSION = b"2"
-WHOLE = 1 << 26
-"""Files up to this many bytes are hashed whole; of longer ones the first and last 16 MiB."""
+SMALLEST = 1 << 26
+"""Smaller files are parsed in less time than it takes to import what reads the columns."""
+
+EDGE = 1 << 24
+"""So many bytes at either end of a file go into its name, besides its size and time."""
 
 
 def folder() -> Path:
@@ -24,7 +27,7 @@ def folder() -> Path:
 
 
 def key(path: Path, options: str) -> str | None:
-    """What names the columns of this file; None where there is nothing to name."""
+    """What names the columns of this file; None where there is nothing worth keeping."""
     if not jit.COMPILED:
         return None
     import hashlib
@@ -33,15 +36,14 @@ def key(path: Path, options: str) -> str | None:
         if not path.is_file():
             return None
         about = path.stat()
+        if about.st_size < SMALLEST:
+            return None
         digest = hashlib.blake2b(VERSION, digest_size=16)
         digest.update(f"{about.st_size} {about.st_mtime_ns} {options}".encode())
         with path.open("rb") as stream:
-            if about.st_size <= WHOLE:
-                digest.update(stream.read())
-            else:
-                digest.update(stream.read(WHOLE // 4))
-                stream.seek(-(WHOLE // 4), os.SEEK_END)
-                digest.update(stream.read())
+            digest.update(stream.read(EDGE))
+            stream.seek(max(0, about.st_size - EDGE))
+            digest.update(stream.read())
     except (OSError, RuntimeError):
         return None
     return digest.hexdigest()

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from kvbudget.errors import InputError
-from kvbudget.residency import jit, keep, mode, records
+from kvbudget.residency import jit, keep, records
+from kvbudget.residency.mode import GZIP, ZSTD
 from kvbudget.residency.trace import Trace, build, column
 
 Progress = Callable[[str, int, int], None]
-
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
 def load(
@@ -28,7 +27,7 @@ def load(
 ) -> Trace:
     """Read `path` (`-` is stdin) as a checked Trace.
 
-    A readable regular file is parsed once: its columns are kept on disk, keyed by size, time of
+    A large regular file is parsed once: its columns are kept on disk, keyed by size, time of
     change and content. Raises InputError, with the line where there is one.
     """
     options = f"{int(sort)}{int(local_ids)}"
@@ -71,7 +70,7 @@ def _parse(
     if rows is None:
         rows = records.read(text, name, local_ids=local_ids, progress=progress)
     notes = list(rows.notes)
-    if not jit.COMPILED and not mode.small():
+    if not jit.COMPILED and not jit.available():
         notes.append(
             "plain Python: the same integers, tens of times slower; "
             'pip install "kvbudget[sim]" for the compiled kernels'
@@ -101,7 +100,7 @@ def _bytes(path: str) -> Any:  # noqa: ANN401
             f"cannot read {path}: {exc.strerror}", "give a trace file, or - for stdin"
         ) from exc
     head = raw[:4]
-    if head[:2] == GZIP:
+    if head.startswith(GZIP):
         import gzip
         import zlib
 

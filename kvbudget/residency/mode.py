@@ -7,16 +7,25 @@ from pathlib import Path
 SMALL_BYTES = 4 << 20
 """Plain files up to this size are replayed once in plain Python in less time than numba imports."""
 
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+"""What compressed files begin with."""
+
 _state = {"small": False}
 
 
 def expect(path: str) -> None:
     """Say before the kernels are imported which trace is coming; a later call changes nothing."""
+    _state["small"] = path != "-" and _small(Path(path))
+
+
+def _small(path: Path) -> bool:
     try:
-        about = Path(path)
-        _state["small"] = path != "-" and about.is_file() and about.stat().st_size <= SMALL_BYTES
+        if not path.is_file() or path.stat().st_size > SMALL_BYTES:
+            return False
+        with path.open("rb") as stream:
+            return not stream.read(4).startswith((GZIP, ZSTD))
     except (OSError, ValueError):
-        _state["small"] = False
+        return False
 
 
 def small() -> bool:

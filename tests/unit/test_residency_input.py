@@ -25,6 +25,7 @@ def lines(rows) -> str:
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(keep, "SMALLEST", 0)
     monkeypatch.setenv("KVBUDGET_CACHE_DIR", str(tmp_path / "kept"))
 
 
@@ -127,6 +128,12 @@ def test_kept_columns_are_the_parsed_ones(tmp_path):
     assert curve(again).ceiling == curve(first).ceiling == 4
     changed = written(tmp_path, lines(ROWS[:2]))
     assert load(changed).requests == 2
+
+
+def test_a_small_trace_is_parsed_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(keep, "SMALLEST", 1000)
+    load(written(tmp_path, lines(ROWS)))
+    assert not list(keep.folder().glob("*.arrow"))
 
 
 def test_a_cache_that_cannot_be_used_is_no_error(tmp_path, monkeypatch):
