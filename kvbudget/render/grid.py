@@ -20,7 +20,7 @@ def grid(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list
     """
     last = len(head) - 1
     columns = list(zip(*rows, strict=True)) or [() for _ in head]
-    words = [k == 0 or (k == last and not _figures(columns[k])) for k in range(len(head))]
+    words = [k == 0 or not _figures(columns[k]) for k in range(len(head))]
     needed = [max([1, *map(len, cells)]) for cells in columns]
     sizes = [max(size, len(name)) for size, name in zip(needed, head, strict=True)]
     if sum(sizes) + len(GAP) * last > width:  # headings wrap before anything else gives way
@@ -42,7 +42,10 @@ def grid(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list
 
 
 def _figures(cells: Sequence[str]) -> bool:
-    return all(cell in ("", "-", "yes", "no") or cell.lstrip("+-")[:1].isdigit() for cell in cells)
+    return all(
+        cell in ("", "-", "yes", "no", "unknown") or cell.lstrip("+-")[:1].isdigit()
+        for cell in cells
+    )
 
 
 def _line(cells: Sequence[str], sizes: Sequence[int], words: Sequence[bool]) -> str:

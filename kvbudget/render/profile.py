@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kvbudget.render.text import can_unicode, foreign, render
+from kvbudget.render.grid import grid
+from kvbudget.render.text import can_unicode, columns, foreign, plain, render, verbatim
 from kvbudget.units import format_size
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-WIDTH = 30
+WIDTH = 20
+PHASES = ("phase", "device free", "torch allocated", "torch peak", "s")
+TERMS = ("term", "size", "source", "of the budget", "note")
 
 
 def _size(value: int | None) -> str:
@@ -52,8 +55,7 @@ def verdict(document: dict[str, Any]) -> str:
 
 def to_text(document: dict[str, Any], output: Path | None = None) -> str:
     """The document of `kvbudget profile` for people."""
-    from rich.table import Table
-
+    width = columns()
     device = document["device"]
     head = f"profile on {device['kind']} {device['name'] or ''}".rstrip()
     head += f", total {_size(device['total_memory'])}, policy {document['policy']}"
@@ -61,24 +63,20 @@ def to_text(document: dict[str, Any], output: Path | None = None) -> str:
     budget = document["identity"]["lhs"]
     counted = set(document["identity"]["terms"])
     for rank in document["ranks"]:
-        phases = Table(box=None, pad_edge=False)
-        for column in ("phase", "device free", "torch allocated", "torch peak", "s"):
-            phases.add_column(column, justify="left" if column == "phase" else "right")
-        for row in rank["phases"]:
-            phases.add_row(
-                foreign(row["phase"]), _size(row["driver_free"]), _size(row["torch_allocated"]),
-                _size(row["torch_peak"]), "" if row["seconds"] is None else f"{row['seconds']:.2f}",
-            )  # fmt: skip
-        parts += ["", foreign(f"rank {rank['rank']}"), phases, ""]
-        terms = Table(box=None, pad_edge=False, show_header=False)
-        for term in rank["terms"]:
-            inside = term["name"] in counted
-            terms.add_row(
-                foreign(term["name"]), _size(term["value"]), term["source"],
-                _bar(term["value"], budget) if inside else "(outside the budget)",
-                foreign(term["note"]),
-            )  # fmt: skip
-        parts.append(terms)
+        phases = [
+            [plain(row["phase"]), _size(row["driver_free"]), _size(row["torch_allocated"]),
+             _size(row["torch_peak"]), "" if row["seconds"] is None else f"{row['seconds']:.2f}"]
+            for row in rank["phases"]
+        ]  # fmt: skip
+        terms = [
+            [term["name"], _size(term["value"]), term["source"],
+             _bar(term["value"], budget) if term["name"] in counted else "(outside)",
+             plain(term["note"])]
+            for term in rank["terms"]
+        ]  # fmt: skip
+        parts += ["", foreign(f"rank {rank['rank']}")]
+        parts.append(verbatim(grid(PHASES, phases, width)))
+        parts += ["", verbatim(grid(TERMS, terms, width))]
     identity = document["identity"]
     if identity["difference"] is not None:
         parts += ["", foreign(
