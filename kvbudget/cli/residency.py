@@ -110,6 +110,9 @@ def window(
     output: OutputOption = None,
 ) -> None:
     """Say how long a block stays in each tier."""
+    from kvbudget.residency import mode
+
+    mode.expect(trace)
     from kvbudget.residency import documents
     from kvbudget.residency.replay import Policy
 
@@ -163,6 +166,9 @@ def links(
 ) -> None:
     """Say for each link: fetch a prefix, or compute it again."""
     from kvbudget.errors import InputError
+    from kvbudget.residency import mode
+
+    mode.expect(None)
     from kvbudget.residency import documents
     from kvbudget.residency.links import Link, parse_link, parse_seconds, peaks
 

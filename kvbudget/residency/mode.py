@@ -13,9 +13,11 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _state = {"small": False}
 
 
-def expect(path: str) -> None:
-    """Say before the kernels are imported which trace is coming; a later call changes nothing."""
-    _state["small"] = path != "-" and _small(Path(path))
+def expect(path: str | None) -> None:
+    """Say before the kernels are imported which trace is coming, None for none at all; a later
+    call changes nothing.
+    """
+    _state["small"] = path is None or (path != "-" and _small(Path(path)))
 
 
 def _small(path: Path) -> bool:
