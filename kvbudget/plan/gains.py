@@ -45,7 +45,9 @@ def gains(option: Option, names: Names) -> Iterator[str]:
             continue
         moved = ", ".join(filter(None, (_step(t, before, after) for t in _terms(name, names))))
         if moved:
-            yield f"{spelled[name].cli[0]} {option.flags[name]}: {moved}"
+            old = before.amount(name)
+            instead = "" if old is None else f" instead of {old.value:g}"
+            yield f"{spelled[name].cli[0]} {option.flags[name]}{instead}: {moved}"
 
 
 def _without(request: Request, name: str) -> Request:

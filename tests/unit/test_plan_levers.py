@@ -43,7 +43,7 @@ def test_cheap_levers_come_before_costly_ones():
     assert levers.index({"max_num_seqs"}) < levers.index({"kv_cache_dtype"})
     cap = next(o for o in options if o.levers == {"max_num_seqs"})
     assert cap.flags["gpu_memory_utilization"] < options[0].flags["gpu_memory_utilization"]
-    assert any(line.startswith("--max-num-seqs 40: pool ") for line in cap.buys)
+    assert any(line.startswith("--max-num-seqs 40 instead of 1024: pool ") for line in cap.buys)
 
 
 def test_the_engines_limit_on_requests_is_lifted_where_it_is_in_the_way():
