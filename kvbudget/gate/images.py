@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 from kvbudget.gate.source import HOLE
 
-_RELEASE = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:\.post\d+|rc\d+)?)(?![\d.])")
-_MOVING = re.compile(r"(latest|nightly|main|master|dev|edge|stable)(?:[-_](?!.*\d{6}).*)?\Z", re.I)
+_RELEASE = re.compile(r"v?(\d+\.\d+(?:\.\d+)?(?:\.post\d+)?)(?![\d.])")
+_MOVING = re.compile(
+    r"(?:(?:cu|rocm)[\d.]*[-_])?(latest|nightly|main|master|dev|edge|stable)(?:[-_](?!.*\d{6}).*)?\Z",
+    re.I,
+)
 
 
 @dataclass(frozen=True)

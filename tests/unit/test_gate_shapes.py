@@ -330,3 +330,25 @@ def test_a_reader_fault_stays_in_its_file(tmp_path: Path, monkeypatch: pytest.Mo
     ]
     assert [f.rule for f in report.findings] == ["GATE010"]
     assert report.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("image", "release", "pinned"),
+    [
+        ("vllm/vllm-openai:v0.10.2rc1", "0.10.2", True),
+        ("docker.io/lmsysorg/sglang:v0.5.5.post3-cu130-runtime", "0.5.5.post3", True),
+        ("registry.test:5000/proxy/vllm/vllm-openai:v0.11.0-x86_64", "0.11.0", True),
+        ("rocm/vllm:rocm6.3.1_vllm_0.8.5_20250513", "0.8.5", True),
+        ("vllm/vllm-openai:cu130-nightly", None, False),
+        ("vllm/vllm-openai:nightly-0123456789abcdef", None, True),
+        ("vllm/vllm-openai@sha256:00", None, True),
+        ("vllm/vllm-openai", None, False),
+        ("ghcr.io/llm-d/llm-d:v0.4.0", None, True),
+    ],
+)
+def test_releases_of_images(image: str, release: str | None, pinned: bool) -> None:
+    from kvbudget.gate.images import engine_release, parse_image
+
+    parsed = parse_image(image)
+    assert parsed is not None
+    assert (engine_release(parsed), parsed.pinned) == (release, pinned)
