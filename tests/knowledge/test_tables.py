@@ -256,3 +256,18 @@ def test_releases_are_texts(engine: str):
     for flag in load_flags(engine).values():
         bounds = [flag.since, flag.removed, *(row["versions"] for row in flag.defaults)]
         assert all(bound is None or isinstance(bound, str) for bound in bounds), flag.name
+
+
+def test_prometheus_gauges_that_say_gb_hold_gib():
+    engines = load_yaml(knowledge_file("formulas", "metrics.yaml"))["engines"]
+    readings = [row for engine in engines for row in engine["readings"].values()]
+    factors = [row["factor"] for row in readings if "factor" in row]
+    assert factors == [GIB] * 4
+
+
+def test_figures_of_the_engine_in_its_index():
+    index = load_yaml(knowledge_file("formulas", "vllm", "index.yaml"))
+    assert [row["factor"] for row in index["default_factors"]] == [2]  # "throughput" doubles
+    longest = {row["longest"] for row in index["batch_rules"] if "longest" in row}
+    assert longest == {32 * 1024}  # V0 cuts prefills of longer models
+    assert {row["least"] for row in index["batch_rules"] if "least" in row} == {5120}  # media

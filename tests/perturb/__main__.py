@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from kvbudget.knowledge.yamlfile import load_yaml
 from tests.perturb import selftest
-from tests.perturb.battery import Workshop
+from tests.perturb.battery import Workshop, tests_of
 from tests.perturb.mutants import ROOT, Mutant, data_files, mutants
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def after_tests(survivors: Sequence[Mutant], jobs: int) -> list[Mutant]:
                 shops.put(shop)
 
         first = shops.get()
-        for file in sorted({mutant.file for mutant in survivors}):
+        for file in {tuple(tests_of(m.file)): m.file for m in survivors}.values():
             if first.fails(file, (ROOT / file).read_text(encoding="utf-8")):
                 sys.exit(f"the tests of {file} fail without any change to it")
         shops.put(first)

@@ -17,29 +17,16 @@ if TYPE_CHECKING:
 
     from tests.perturb.mutants import Mutant
 
+TABLES = "tests/knowledge/test_tables.py"
 TESTS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("logparsers/layouts.yaml", ("tests/unit/test_explain_log.py",)),
+    ("logparsers/layouts.yaml", ("tests/knowledge/test_layouts.py",)),
     ("logparsers/*", ("tests/knowledge/test_whole_server.py",)),
-    ("formulas/gpus.yaml", ("tests/knowledge/test_tables.py",)),
-    ("formulas/*/flags.yaml", ("tests/knowledge/test_tables.py",)),
-    ("formulas/gate/hardware.yaml", ("tests/knowledge/test_tables.py",)),
-    (
-        "formulas/gate/*",
-        ("tests/unit/test_gate_rules.py", "tests/unit/test_gate_readers.py"),
-    ),
-    (
-        "formulas/metrics.yaml",
-        ("tests/unit/test_watch_endpoints.py", "tests/unit/test_watch_rules.py"),
-    ),
-    ("formulas/activation.yaml", ("tests/knowledge/test_tables.py", "tests/unit/test_estimate.py")),
-    (
-        "formulas/*/index.yaml",
-        (
-            "tests/knowledge/test_tables.py",
-            "tests/unit/test_plan_diff.py",
-            "tests/unit/test_derive_command.py",
-        ),
-    ),
+    ("formulas/gpus.yaml", (TABLES,)),
+    ("formulas/*/flags.yaml", (TABLES,)),
+    ("formulas/gate/hardware.yaml", (TABLES,)),
+    ("formulas/gate/*", ("tests/unit/test_gate_rules.py",)),
+    ("formulas/metrics.yaml", (TABLES,)),
+    ("formulas/*/index.yaml", (TABLES,)),
     ("formulas/*", ("tests/unit/test_formula_files.py", "tests/unit/test_sglang_formulas.py")),
 )
 """The tests that read a file, quickest first; the first pattern that fits holds."""

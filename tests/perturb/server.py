@@ -33,10 +33,13 @@ def main() -> None:
 def _warm() -> None:
     """Imports what tests import; a module whose extra is missing is left to its tests."""
     import hypothesis  # noqa: F401
-    import pytest  # noqa: F401
+    import pytest
     import typer.testing  # noqa: F401
 
     import kvbudget
+
+    with contextlib.redirect_stdout(sys.stderr):
+        pytest.main(["--version"])  # loads the plugins
 
     for found in pkgutil.walk_packages(kvbudget.__path__, "kvbudget."):
         if not found.name.endswith("__main__"):
