@@ -12,7 +12,7 @@ from kvbudget.gate.readers import pods
 from kvbudget.gate.readers.pods import Env, finish_env, read_env
 from kvbudget.gate.shell_lex import UnclosedQuote
 from kvbudget.gate.source import Text
-from kvbudget.gate.units import is_count
+from kvbudget.gate.units import binary_size, is_count
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
@@ -73,8 +73,9 @@ def _task(context: Context, task: Block) -> None:
             host = draft.host
             host.container = bool(image.s) or driver in ("docker", "podman")
             shm = config.attr("shm_size")
-            if is_count(shm.s):
-                host.shm, host.shm_line = int(shm.s), config.attr_line("shm_size")
+            if shm.s and shm.text.known:
+                size = int(shm.s) if is_count(shm.s) else binary_size(shm.s)
+                host.shm, host.shm_line = size, config.attr_line("shm_size")
             if config.attr("ipc_mode").s == "host":
                 host.ipc_host = True
             for resources in task.inner("resources"):
@@ -98,9 +99,9 @@ def _resource(context: Context, block: Block) -> None:
             from kvbudget.gate.readers import kubernetes
 
             kubernetes.read_object(context, node, [])
-    elif kind.startswith("kubernetes_"):
+    elif kind.startswith(("kubernetes_", "google_cloud_run_")):
         for spec in block.walk():
-            if spec.inner("container"):
+            if spec.inner("container") or spec.inner("containers"):
                 context.drafts.extend(pods.pod_drafts(context, _pod(spec)))
     elif kind == "helm_release":
         _helm(context, block)
@@ -138,7 +139,7 @@ _NAMES = {
     "container": "containers", "host_ipc": "hostIPC", "value_from": "valueFrom",
     "init_container": "initContainers",
 }  # fmt: skip
-_MANY = {"volume_mount", "volume", "container", "env", "init_container"}
+_MANY = {"volume_mount", "volume", "container", "containers", "env", "init_container"}
 
 
 def _pod(block: Block) -> Node:
