@@ -142,11 +142,13 @@ class Curve:
 
 
 def curve(trace: Trace) -> Curve:
-    """All capacities at once. State: 20 B per distinct block and 4 B per request."""
-    steps, short = jit.zeros(trace.blocks + 2, "i8"), jit.zeros(trace.blocks + 2, "i8")
+    """All capacities at once. State: 16 B per distinct block and 4 B per request, then 20 B per
+    block. A request has one block at each depth, so counts of `steps` fit 32 bits, their sums not.
+    """
+    steps, short = jit.zeros(trace.blocks + 2), jit.zeros(trace.blocks + 2, "i8")
     stack_distances(
         trace.ids, trace.offsets, trace.lengths, trace.block_tokens,
         jit.zeros(trace.blocks), jit.zeros(trace.requests + 1), steps, short,
     )  # fmt: skip
-    hits, lost = jit.running_sum(jit.running_sum(steps)), jit.running_sum(short)
+    hits, lost = jit.running_sum(jit.running_sum(steps), "i8"), jit.running_sum(short)
     return Curve(trace, hits[: trace.blocks + 1], lost[: trace.blocks + 1])

@@ -75,10 +75,11 @@ def zeros(count: int, kind: str = "i4") -> Any:  # noqa: ANN401 - ndarray or lis
     return np.zeros(count, dtype=kind)
 
 
-def running_sum(values: Any) -> Any:  # noqa: ANN401 - ndarray or list
-    """Sums of all values up to each; an array is summed in place, a list is not."""
+def running_sum(values: Any, kind: str | None = None) -> Any:  # noqa: ANN401 - ndarray or list
+    """Sums of all values up to each: in place, or in a new array of `kind`; a list stays."""
     if _NUMBA is None:
         return list(itertools.accumulate(values))
     import numpy as np
 
-    return np.cumsum(values, out=values)
+    sums = values.astype(kind) if kind else values
+    return np.cumsum(sums, dtype=sums.dtype, out=sums)
