@@ -46,8 +46,9 @@ def _converted(value: Any, wanted: Any, least: Any, most: Any) -> Any:  # noqa: 
         return value
     if wanted is Path and isinstance(value, str):
         return Path(value)
-    if wanted is int and str(value).isascii() and str(value).isdigit() and len(str(value)) < 19:
-        number = int(value)
+    digits = str(value).replace(".", "", 1) if wanted is float else str(value)
+    if wanted in (int, float) and digits.isascii() and digits.isdigit() and len(digits) < 19:
+        number = wanted(value)
         inside = (least is None or number >= least) and (most is None or number <= most)
         return number if inside else None
     if isinstance(wanted, type) and issubclass(wanted, Enum):
