@@ -74,8 +74,8 @@ def _task(context: Context, task: Block) -> None:
             host.container = bool(image.s) or driver in ("docker", "podman")
             shm = config.attr("shm_size")
             if shm.s and shm.text.known:
-                size = int(shm.s) if is_count(shm.s) else binary_size(shm.s)
-                host.shm, host.shm_line = size, config.attr_line("shm_size")
+                host.shm = int(shm.s) if is_count(shm.s) else binary_size(shm.s)
+                host.shm_line = config.attr_line("shm_size")
             if config.attr("ipc_mode").s == "host":
                 host.ipc_host = True
             for resources in task.inner("resources"):
