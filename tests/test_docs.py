@@ -91,3 +91,21 @@ def engine_flag(name):
     from kvbudget.formula.registry import engine_names
 
     return any(name in spellings(engine) for engine in engine_names())
+
+
+@pytest.mark.parametrize("name", ["README.md", "SKILL.md", "CONTRIBUTING.md", "docs/tutorial.md"])
+def test_every_command_that_a_page_names_exists(name):
+    from typer.main import get_command
+
+    from kvbudget.cli.app import app
+    from kvbudget.cli.lazy import MODULES
+
+    text = (ROOT / name).read_text(encoding="utf-8")
+    named = re.findall(r"(?:`|\$ |\| )kvbudget ([a-z][a-z-]+)([^`|\n]*)", text, re.MULTILINE)
+    assert named
+    group = get_command(app)
+    for command, rest in named:
+        assert command in MODULES, command
+        options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", rest.split(" -- ")[0]))
+        unknown = options - options_of(group, command) - {"--help"}
+        assert not {option for option in unknown if not engine_flag(option)}, (command, unknown)

@@ -55,3 +55,32 @@ def test_every_command_that_prints_text_has_a_scenario():
 def test_every_input_is_used():
     used = " ".join(path.read_text(encoding="utf-8").split("\n", 1)[0] for path in SCENARIOS)
     assert [p.name for p in GOLDEN.glob("*.in.*") if p.name not in used] == []
+
+
+WORDS = [
+    "explain-log explain-vllm-new.in.log --bytes-per-block 2MiB",
+    "oom-triage triage-logprobs.in.log --startup-log incident-start.in.log",
+    "residency window --l1 445632tok --l2 891264tok --rate 2000",
+    "residency simulate trace.jsonl --l1 20blk --l2 40blk --policy write_through",
+    "derive chat-8b --from-log incident-start.in.log",
+    "diff explain-vllm-new.in.log explain-after.in.log",
+    "watch --replay watch.in.jsonl",
+]
+RUN_ON = (
+    "derive",
+    "diff",
+    "watch",
+)  # formulas, and one row a reading or a term: the terminal wraps
+
+
+@pytest.mark.parametrize("words", WORDS, ids=lambda words: words.split(" --")[0])
+def test_text_is_plain_ascii_where_the_terminal_is_and_fits_eighty_columns(words):
+    env = {**os.environ, "COLUMNS": "80", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "kvbudget", *shlex.split(words)],
+        cwd=GOLDEN, env=env, capture_output=True, stdin=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+    text = done.stdout.decode("ascii")
+    assert text
+    if not words.startswith(RUN_ON):
+        assert max(map(len, text.split("\n"))) <= 80

@@ -63,7 +63,9 @@ def _one(derived: Derived, full: str, empty: str, markdown: bool, every_step: bo
         table += [f"| {label} | {value} | {interval} |" for label, value, interval in rows]
         result = "\n".join(table)
     else:
-        result = "\n".join(f"{a:<26} {b:>34}  {c}".rstrip() for a, b, c in rows)
+        names = max((len(label) for label, *_ in rows), default=0)
+        sizes = max((len(value) for _, value, _ in rows), default=0)
+        result = "\n".join(f"{a:<{names}}  {b:>{sizes}}  {c}".rstrip() for a, b, c in rows)
     taken = derived.derivation.steps
     shown = taken if every_step else chain(derived)
     steps = derivation_text(shown)
