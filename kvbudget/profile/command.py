@@ -35,6 +35,7 @@ def run_command(options: Options, on_phase: Callable[[str], None]) -> Outcome:
     if options.engine != "none":
         from kvbudget.profile.engines.driver import run_engine
 
+        _refuse_beside_engine(options)
         return run_engine(options, on_phase)
     if options.replay is not None:
         record = load_record(options.replay)
@@ -126,6 +127,22 @@ def _refuse(options: Options, device: str) -> None:
     ):
         if wrong:
             raise InputError(f"--runner hf does not go {what}", "--runner own")
+
+
+def _refuse_beside_engine(options: Options) -> None:
+    """Raises InputError for options that the installed engine would not hear of."""
+    _refuse(options, "cuda")
+    for given, what, instead in (
+        (options.replay is not None, "--replay", "kvbudget explain-log FILE reads a kept log"),
+        (options.device not in ("auto", "cuda"), f"--device {options.device}",
+         "CUDA_VISIBLE_DEVICES chooses an engine's devices"),
+        (bool(options.gpu or options.gpu_memory), "--gpu and --gpu-memory", "drop them"),
+        (options.decode_steps > 0, "--decode-steps", "drop it"),
+        (options.all_graphs, "--all-graphs", "drop it: the engine captures its own ladder"),
+        (bool(options.assume), "--assume", "the engine reads config.json by itself"),
+    ):  # fmt: skip
+        if given:
+            raise InputError(f"{what} does not go with --engine", instead)
 
 
 def load_record(path: Path) -> Record:

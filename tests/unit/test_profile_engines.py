@@ -16,13 +16,13 @@ from kvbudget.profile.engines.driver import engine_document, follow
 
 VALUES = {
     "model": "m", "tokens": "2048", "requests": "64", "fraction": "0.9", "tp": "1",
-    "port": "1", "dtype": "auto",
+    "port": "1", "dtype": "auto", "pp": "2", "load": "dummy",
 }  # fmt: skip
 FLAGS = (
     "--load-format --skip-tokenizer-init --max-num-batched-tokens --max-num-seqs "
     "--gpu-memory-utilization --tensor-parallel-size --dtype --enforce-eager --host --port "
     "--log-level --mem-fraction-static --chunked-prefill-size --max-running-requests --tp-size "
-    "--disable-cuda-graph"
+    "--disable-cuda-graph --pipeline-parallel-size --enable-expert-parallel --pp-size --ep-size"
 )
 PARTS = (
     "Memory profiling takes 4.01 seconds; torch peak memory increase: 1.31GiB; "
@@ -96,7 +96,7 @@ def gone(folder):
 @pytest.mark.parametrize(("engine", "version", "lines"), RELEASES)
 def test_fields_and_no_child_left(stand_in, engine, version, lines):
     folder = stand_in(version, lines)
-    launch = make_launch(engine, VALUES, graphs=True)
+    launch = make_launch(engine, VALUES)
     assert launch.version == version
     reading, failure, _ = follow(launch, timeout=20)
     document = engine_document(launch, reading, failure)
@@ -110,7 +110,7 @@ def test_fields_and_no_child_left(stand_in, engine, version, lines):
 
 def test_a_missing_line_is_named(stand_in):
     stand_in("0.20.2", [NEW[0]], code=1)
-    launch = make_launch("vllm", VALUES, graphs=True)
+    launch = make_launch("vllm", VALUES)
     _, failure, _ = follow(launch, timeout=20)
     assert failure.kind == "engine"
     assert "kv_cache_memory" in failure.message
@@ -119,7 +119,7 @@ def test_a_missing_line_is_named(stand_in):
 
 def test_a_hang_ends_by_timeout(stand_in):
     folder = stand_in("0.20.2", [NEW[0]])
-    _, failure, _ = follow(make_launch("vllm", VALUES, graphs=True), timeout=1.5)
+    _, failure, _ = follow(make_launch("vllm", VALUES), timeout=1.5)
     assert failure.kind == "timeout"
     assert gone(folder)
 
@@ -130,7 +130,7 @@ def test_out_of_memory_of_the_engine(stand_in):
         "capacity of 23.50 GiB of which 1.25 GiB is free."
     )
     stand_in("0.20.2", [line], code=1)
-    _, failure, _ = follow(make_launch("vllm", VALUES, graphs=True), timeout=20)
+    _, failure, _ = follow(make_launch("vllm", VALUES), timeout=20)
     assert (failure.kind, failure.requested) == ("oom", int(3.5 * 2**30))
 
 
@@ -138,13 +138,43 @@ def test_an_option_the_release_lacks(stand_in):
     from kvbudget.errors import InputError
 
     stand_in("0.33.0", [], flags=FLAGS.replace("--skip-tokenizer-init ", ""))
-    launch = make_launch("vllm", VALUES, graphs=False)
+    launch = make_launch("vllm", VALUES, asked=frozenset({"no_graphs"}))
     assert "--skip-tokenizer-init" not in launch.argv
     assert "--enforce-eager" in launch.argv
     assert any("left out" in note for note in launch.notes)
     stand_in("0.33.0", [], flags=FLAGS.replace("--load-format ", ""))
     with pytest.raises(InputError, match="--load-format"):
-        make_launch("vllm", VALUES, graphs=False)
+        make_launch("vllm", VALUES, asked=frozenset({"no_graphs"}))
+
+
+@pytest.mark.parametrize(
+    ("engine", "stages", "experts"),
+    [("vllm", ["--pipeline-parallel-size", "2"], ["--enable-expert-parallel"]),
+     ("sglang", ["--pp-size", "2"], ["--ep-size", "1"])],
+)  # fmt: skip
+def test_options_for_what_was_asked(stand_in, engine, stages, experts):
+    stand_in("0.33.0", [])
+    plain = " ".join(make_launch(engine, VALUES).argv)
+    both = " ".join(
+        make_launch(engine, VALUES, asked=frozenset({"stages", "expert_parallel"})).argv
+    )
+    for words in (stages, experts):
+        assert " ".join(words) not in plain
+        assert " ".join(words) in both
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("--device", "fake"), ("--device", "cuda:1"), ("--gpu", "h100-80gb"), ("--all-graphs",),
+     ("--decode-steps", "1"), ("--assume", "a=1"), ("--runner", "hf"), ("--replay", "x.json")],
+)  # fmt: skip
+def test_options_the_engine_would_not_hear_of(args):
+    done = subprocess.run(
+        [sys.executable, "-m", "kvbudget", "profile", "--model", "tiny", "--engine", "vllm", *args],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "does not go" in done.stderr
 
 
 def test_the_command(stand_in):

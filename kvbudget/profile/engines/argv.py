@@ -54,9 +54,12 @@ def engine_row(engine: str) -> dict[str, Any]:
 
 
 def make_launch(
-    engine: str, values: dict[str, str], *, graphs: bool, version: str | None = None
-) -> Launch:
+    engine: str, values: dict[str, str], *, asked: frozenset[str] = frozenset(),
+    version: str | None = None,
+) -> Launch:  # fmt: skip
     """The command for the installed release. `values` fills the placeholders.
+
+    asked: which of the data's conditions hold: no_graphs, stages, expert_parallel.
 
     Raises InputError where the engine is not installed or lacks an option that is needed.
     """
@@ -69,7 +72,7 @@ def make_launch(
     notes = []
     for option in row["options"]:
         words, versions = option["words"], option.get("versions")
-        if option.get("when") == "no_graphs" and graphs:
+        if "when" in option and option["when"] not in asked:
             continue
         if versions and version and not holds(version, versions):
             continue
@@ -87,6 +90,6 @@ def make_launch(
         argv += [word.format(**values) for word in words]
     if not listed:
         notes.append("the engine's --help could not be read: its options are not checked")
-    needed = tuple(row["needed"]) + (tuple(row["with_graphs"]) if graphs else ())
+    needed = tuple(row["needed"]) + (() if "no_graphs" in asked else tuple(row["with_graphs"]))
     return Launch(engine, version, tuple(argv), dict(row["env"]), needed,
                   tuple(row["reported"]), tuple(notes))  # fmt: skip

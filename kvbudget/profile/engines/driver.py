@@ -46,8 +46,15 @@ def run_engine(options: Options, on_phase: Callable[[str], None]) -> Outcome:
         "model": bundled_model(options.model), "tokens": str(options.tokens or 2048),
         "requests": str(options.requests or 256), "fraction": f"{fraction:g}",
         "tp": str(options.tp), "port": str(free_port()), "dtype": options.dtype,
+        "pp": str(options.pp), "load": options.load_format,
     }  # fmt: skip
-    launch = make_launch(options.engine, values, graphs=options.graphs, version=stated)
+    asked = frozenset(
+        name for name, holds in (
+            ("no_graphs", not options.graphs), ("stages", options.pp > 1),
+            ("expert_parallel", options.expert_parallel),
+        ) if holds
+    )  # fmt: skip
+    launch = make_launch(options.engine, values, asked=asked, version=stated)
     if options.dry_run:
         env = [f"{key}={value}" for key, value in launch.env.items()]
         plan = [" ".join([*env, *launch.argv]), f"waits for: {', '.join(launch.needed)}",
