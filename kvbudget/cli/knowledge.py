@@ -241,8 +241,8 @@ def entry_names() -> list[str]:
 
 def _rows(overlays: list[Path] | None) -> list[tuple[str, ...]]:
     from kvbudget.knowledge.patterns import load_patterns
+    from kvbudget.knowledge.shipped import load_shipped
     from kvbudget.knowledge.where import knowledge_dir
-    from kvbudget.knowledge.yamlfile import load_yaml
 
     patterns = load_patterns(tuple(overlays or ())).patterns
     rows: list[tuple[str, ...]] = [
@@ -256,7 +256,7 @@ def _rows(overlays: list[Path] | None) -> list[tuple[str, ...]]:
     ]
     root = knowledge_dir("formulas")
     for path in sorted(root.rglob("*.yaml")):
-        raw = load_yaml(path)
+        raw = load_shipped(path)
         if isinstance(raw, dict) and raw.get("schema") == "kvbudget.formula/1":
             name = path.relative_to(root).with_suffix("").as_posix()
             doc = " ".join(str(raw.get("doc", "")).split())
