@@ -41,7 +41,7 @@ def page(document: Document) -> str:
     data = json.dumps(document, ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
     verdict = document["verdict"]
     parts = {
-        "@TITLE@": html.escape(f"{verdict['answer']}: {verdict['why']}"),
+        "@TITLE@": html.escape(f"Host tier: {verdict['answer']} ({verdict['why']})"),
         "@CONFIG@": html.escape(config_line(document["config"])),
         "@TRACE@": html.escape(trace_line(document["trace"])),
         "@SUMMARY@": _html_table(_summary(document)),
