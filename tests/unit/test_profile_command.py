@@ -109,6 +109,53 @@ def test_out_of_memory_is_exit_1():
     assert failure["requested"] > failure["free"]
 
 
+SEVENTY = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16",
+    "vocab_size": 128256, "max_position_embeddings": 8192, "num_key_value_heads": 8,
+    "num_attention_heads": 64, "hidden_size": 8192, "intermediate_size": 28672,
+    "num_hidden_layers": 80, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(not hasattr(os, "wait4"), reason="needs wait4")
+def test_a_70b_on_no_memory(tmp_path):
+    """Weights to the byte; neither parent nor child takes 600 MiB, of which torch is a third."""
+    pytest.importorskip("torch")
+    (tmp_path / "config.json").write_text(json.dumps(SEVENTY))
+    out = tmp_path / "out.json"
+    process = subprocess.Popen([*COMMAND, "--model", tmp_path, "--device", "fake", "--gpu", "b200",
+                                "--format", "json", "-o", out])  # fmt: skip
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    terms = {t["name"]: t["value"] for t in json.loads(out.read_text())["ranks"][0]["terms"]}
+    assert terms["weights_memory"] == 141_107_412_992
+    assert usage.ru_maxrss < 600 * 1024  # the larger of the two, KiB
+
+
+@pytest.mark.torch
+def test_shapes_alone_do_not_load_a_compiler():
+    """It takes torch two seconds, for the shape of one sum."""
+    pytest.importorskip("torch")
+    code = (
+        "import sys, torch\n"
+        "from kvbudget.model.config import load_model\n"
+        "from kvbudget.profile.backends.tracked import TrackedBackend\n"
+        "from kvbudget.profile.device import BUNDLED\n"
+        "from kvbudget.profile.phases import run_phases\n"
+        "from kvbudget.profile.policy import load_policy\n"
+        "from kvbudget.profile.types import PHASES, Job\n"
+        "job = Job(str(BUNDLED / 'tiny'), device='fake', decode_steps=1)\n"
+        "backend = TrackedBackend(job, load_model(job.model), load_policy(job.policy), fake=True,"
+        " rank=0)\n"
+        "run_phases(backend, 'TP0', phases=PHASES[1:-1])\n"
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_parent_stays_without_torch():
     code = (
         "import sys; sys.argv = ['kvbudget', 'profile', '--model', 'tiny', '--device', 'fake', "
