@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -76,6 +77,9 @@ def root(
         typer.echo(FIRST)
 
 
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def _open_closed_streams() -> None:
     """Give a stream that the caller closed (`>&-`, some supervisors) back, on the null device.
 
@@ -109,10 +113,12 @@ def main() -> None:
             raise
         _say(str(error), error.hint)
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # The reader left (`| head`): nothing more to say, and nothing went wrong.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    except SystemExit:
+        # The reader left (`| head`): nothing more to say, and nothing went wrong. typer would end
+        # with 1, the code of findings; the wrapper it leaves behind is all that tells.
+        if type(sys.stdout).__name__ == "PacifyFlushWrapper":
+            sys.exit(0)
+        raise
     except KeyboardInterrupt:
         sys.exit(130)
     except RecursionError as error:
@@ -123,6 +129,10 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _say(f"cannot write the result: {error.strerror}", "make room, or write it elsewhere")
+            sys.exit(EXIT_USAGE)
         print(
             f"kvbudget: internal error: {type(error).__name__}: {error}\n"
             "  this is a bug in kvbudget; run again with --debug and report the traceback",
