@@ -94,7 +94,7 @@ def _with_forward(
     band = constants(policy.engine)["activation_band"]
     share = band["forward_share"] * peak.forward + band["moe_share"] * peak.workspace
     slack = int(band["gib"] * GIB + share)
-    low, high = closed - slack, closed + slack
+    low, high = max(0, closed - slack), closed + slack
     own = job.runner == "own"
     described = own and not model.is_moe and set(model.attention_kinds) <= CLOSED
     agrees = low <= measured <= high if described else None

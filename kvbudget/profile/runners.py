@@ -89,4 +89,4 @@ def load_files(
     held = sum(w.numel() * w.element_size() for w in runner.weights.values())
     skipped = f", {mine.skipped} skipped (unused or prediction layers)" if mine.skipped else ""
     files = len({tensor.file for tensor in tensors})
-    return f"weights: {len(tensors)} tensors of {files} files{skipped}, {held:,} B on this rank"
+    return f"weights: {len(tensors)} tensors of {files} file(s){skipped}, {held:,} B on this rank"

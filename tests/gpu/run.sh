@@ -27,9 +27,10 @@ run() {
     --record "$OUT/$name.record.json" -o "$OUT/$name.json" "$@" 2>"$OUT/$name.err"
   echo "$name exit $?" | tee -a "$OUT/exits.txt"
 }
-# phases for two shapes, and the two-sample rule against the whole ladder
+# phases for two shapes, one of them from its own file, and the two-sample rule against the whole ladder
 run 1b-s256       60 --model "$OUT/models/1b" --max-num-batched-tokens 8192 --max-num-seqs 256
 run 1b-all-graphs 90 --model "$OUT/models/1b" --max-num-batched-tokens 8192 --max-num-seqs 256 --all-graphs
+run 1b-files      60 --model "$OUT/models/1b" --max-num-batched-tokens 8192 --max-num-seqs 256 --load-format safetensors --no-graphs
 run 8b-s256       90 --model "$OUT/models/8b" --max-num-batched-tokens 8192 --max-num-seqs 256
 # sampler variants at [256 | 1024, 128256]: sort, Triton, the default of today
 run 8b-s1024-sort   60 --model "$OUT/models/8b" --policy vllm@0.14.1 --no-graphs --max-num-batched-tokens 8192 --max-num-seqs 1024
