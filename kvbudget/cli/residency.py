@@ -19,13 +19,20 @@ from kvbudget.cli.residency_options import (
     EXITS,
     L1,
     L2,
+    BackupInvariant,
     BlockTokens,
     BytesPerToken,
+    Inserts,
     KvDtype,
+    LazyLoadOrder,
+    LazyReinsert,
+    LazyStepBlocks,
+    LazyTargetFree,
     LocalIds,
     ModelOption,
     NoCache,
     PolicyName,
+    PrefillRate,
     Sort,
     Tp,
     Trace,
@@ -124,12 +131,7 @@ def window(
 
 def links(
     bytes_per_token: BytesPerToken = None,
-    prefill_rate: Annotated[
-        float | None,
-        typer.Option(
-            "--prefill-rate", metavar="TOK/S", help="Prefill rate of one rank, tokens per second."
-        ),
-    ] = None,
+    prefill_rate: PrefillRate = None,
     link: Annotated[
         list[str] | None,
         typer.Option(
@@ -231,51 +233,18 @@ def simulate(
     ] = None,
     policy: PolicyName = "lru",
     engine_version: ReleaseOption = None,
-    backup_invariant: Annotated[
-        str | None,
-        typer.Option(
-            "--backup-invariant",
-            metavar="repair|refuse",
-            help="A gap in the copied prefix is filled, or the copy refused.",
-        ),
-    ] = None,
-    inserts_per_request: Annotated[
-        int | None,
-        typer.Option(
-            "--inserts-per-request",
-            metavar="1|2",
-            min=1,
-            max=2,
-            help="A request enters the tree once, or after its prompt too.",
-        ),
-    ] = None,
+    backup_invariant: BackupInvariant = None,
+    inserts_per_request: Inserts = None,
     prefetch_threshold: Annotated[
         int,
         typer.Option(
             "--prefetch-threshold", metavar="N", min=0, help="Tokens below which L3 is left alone."
         ),
     ] = 256,
-    lazy_load_order: Annotated[
-        str,
-        typer.Option(
-            "--lazy-load-order",
-            metavar="tail_first|head_first",
-            help="Which end of a hit becomes the oldest.",
-        ),
-    ] = "tail_first",
-    lazy_reinsert: Annotated[
-        bool, typer.Option("--lazy-reinsert", help="Copied blocks re-enter at the MRU end.")
-    ] = False,
-    lazy_step_blocks: Annotated[
-        int,
-        typer.Option("--lazy-step-blocks", metavar="N", min=1, help="Blocks allocated per step."),
-    ] = 16,
-    lazy_target_free: Annotated[
-        int,
-        typer.Option(
-            "--lazy-target-free", metavar="N", min=0, help="Queue entries looked at per copy."
-        ),
-    ] = 32,
+    lazy_load_order: LazyLoadOrder = "tail_first",
+    lazy_reinsert: LazyReinsert = False,
+    lazy_step_blocks: LazyStepBlocks = 16,
+    lazy_target_free: LazyTargetFree = 32,
     running_tokens: Annotated[
         int,
         typer.Option(

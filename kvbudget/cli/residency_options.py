@@ -59,6 +59,51 @@ PolicyName = Annotated[
         "or vllm_lazy.",
     ),
 ]
+BackupInvariant = Annotated[
+    str | None,
+    typer.Option(
+        "--backup-invariant",
+        metavar="repair|refuse",
+        help="A gap in the copied prefix is filled, or the copy refused.",
+    ),
+]
+Inserts = Annotated[
+    int | None,
+    typer.Option(
+        "--inserts-per-request",
+        metavar="1|2",
+        min=1,
+        max=2,
+        help="A request enters the tree once, or after its prompt too.",
+    ),
+]
+LazyLoadOrder = Annotated[
+    str,
+    typer.Option(
+        "--lazy-load-order",
+        metavar="tail_first|head_first",
+        help="Which end of a hit becomes the oldest.",
+    ),
+]
+LazyReinsert = Annotated[
+    bool, typer.Option("--lazy-reinsert", help="Copied blocks re-enter at the MRU end.")
+]
+LazyStepBlocks = Annotated[
+    int,
+    typer.Option("--lazy-step-blocks", metavar="N", min=1, help="Blocks allocated per step."),
+]
+LazyTargetFree = Annotated[
+    int,
+    typer.Option(
+        "--lazy-target-free", metavar="N", min=0, help="Queue entries looked at per copy."
+    ),
+]
+PrefillRate = Annotated[
+    float | None,
+    typer.Option(
+        "--prefill-rate", metavar="TOK/S", help="Prefill rate of one rank, tokens per second."
+    ),
+]
 
 
 def per_token(bytes_per_token: int | None, model: str | None, tp: int, kv: str) -> int | None:

@@ -45,12 +45,7 @@ def report(
     policy: shared.PolicyName = "write_through",
     gpu: GpuOption = None,
     model: shared.ModelOption = None,
-    prefill_rate: Annotated[
-        float | None,
-        typer.Option(
-            "--prefill-rate", metavar="TOK/S", help="Prefill rate of one rank, tokens per second."
-        ),
-    ] = None,
+    prefill_rate: shared.PrefillRate = None,
     link: Annotated[
         list[str] | None,
         typer.Option(

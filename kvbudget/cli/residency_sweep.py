@@ -45,45 +45,12 @@ def sweep(
         typer.Option("--prefetch-threshold", metavar="N,...", help="Tokens, 256 when left out."),
     ] = None,
     engine_version: ReleaseOption = None,
-    backup_invariant: Annotated[
-        str | None,
-        typer.Option(
-            "--backup-invariant",
-            metavar="repair|refuse",
-            help="A gap in the copied prefix is filled, or the copy refused.",
-        ),
-    ] = None,
-    inserts_per_request: Annotated[
-        int | None,
-        typer.Option(
-            "--inserts-per-request",
-            metavar="1|2",
-            min=1,
-            max=2,
-            help="A request enters the tree once, or after its prompt too.",
-        ),
-    ] = None,
-    lazy_load_order: Annotated[
-        str,
-        typer.Option(
-            "--lazy-load-order",
-            metavar="tail_first|head_first",
-            help="Which end of a hit becomes the oldest.",
-        ),
-    ] = "tail_first",
-    lazy_reinsert: Annotated[
-        bool, typer.Option("--lazy-reinsert", help="Copied blocks re-enter at the MRU end.")
-    ] = False,
-    lazy_step_blocks: Annotated[
-        int,
-        typer.Option("--lazy-step-blocks", metavar="N", min=1, help="Blocks allocated per step."),
-    ] = 16,
-    lazy_target_free: Annotated[
-        int,
-        typer.Option(
-            "--lazy-target-free", metavar="N", min=0, help="Queue entries looked at per copy."
-        ),
-    ] = 32,
+    backup_invariant: shared.BackupInvariant = None,
+    inserts_per_request: shared.Inserts = None,
+    lazy_load_order: shared.LazyLoadOrder = "tail_first",
+    lazy_reinsert: shared.LazyReinsert = False,
+    lazy_step_blocks: shared.LazyStepBlocks = 16,
+    lazy_target_free: shared.LazyTargetFree = 32,
     executor: Annotated[
         str,
         typer.Option(
