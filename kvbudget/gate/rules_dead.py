@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvbudget.formula.versions import holds
 from kvbudget.gate.facts import connector, connectors, has_connector, ranks, release_of, version_in
-from kvbudget.gate.finding import Bench, place
+from kvbudget.gate.finding import Bench, place, rule_data
 from kvbudget.gate.invocation import Invocation, value_text
 from kvbudget.gate.knowledge import variable_lives
 from kvbudget.gate.rules_gpu import env_is
@@ -30,9 +30,10 @@ def _gone(inv: Invocation, name: str) -> str | None:
 
 
 def _removed(bench: Bench, inv: Invocation) -> None:
+    silent = rule_data()["GATE030"]["silent_for"]
     for name, setting in inv.settings.values.items():
         since = _gone(inv, name)
-        if since is not None:
+        if since is not None and name not in silent:
             bench.add("GATE030", inv, setting.line,
                       f"{setting.spelled} was removed by {since}; {release_of(inv)} refuses to start",
                       file=setting.file, value=name, removed=since)  # fmt: skip
