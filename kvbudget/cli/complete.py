@@ -72,6 +72,6 @@ def links(incomplete: str) -> list[str]:
 
 def entries(incomplete: str) -> list[str]:
     """Ids that `knowledge show` takes."""
-    from kvbudget.cli.knowledge import entry_names
+    from kvbudget.knowledge.listing import entry_names
 
     return _starting(entry_names(), incomplete)

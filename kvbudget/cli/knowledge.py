@@ -75,7 +75,10 @@ def list_(
     overlays: KnowledgeOption = None,
 ) -> None:
     """List every log line, failure and formula file."""
-    rows = [row for row in _rows(overlays) if word.lower() in " ".join(row[:4]).lower()]
+    from kvbudget.knowledge import listing
+
+    found = listing.rows(tuple(overlays or ()))
+    rows = [row for row in found if word.lower() in " ".join(row[:4]).lower()]
     if not rows:
         raise InputError(
             f"nothing known holds {word!r}", "kvbudget knowledge list shows everything"
@@ -232,36 +235,6 @@ def drift(
     )
     if any(d.verdict != "stands" for d in found):
         raise typer.Exit(EXIT_FINDINGS)
-
-
-def entry_names() -> list[str]:
-    """Every id that `knowledge show` takes."""
-    return [row[1] for row in _rows(None)]
-
-
-def _rows(overlays: list[Path] | None) -> list[tuple[str, ...]]:
-    from kvbudget.knowledge.patterns import load_patterns
-    from kvbudget.knowledge.shipped import load_shipped
-    from kvbudget.knowledge.where import knowledge_dir
-
-    patterns = load_patterns(tuple(overlays or ())).patterns
-    rows: list[tuple[str, ...]] = [
-        (
-            "failure" if p.is_failure else "line",
-            p.id,
-            p.entry.versions,
-            " ".join(p.entry.doc.split()),
-        )
-        for p in patterns
-    ]
-    root = knowledge_dir("formulas")
-    for path in sorted(root.rglob("*.yaml")):
-        raw = load_shipped(path)
-        if isinstance(raw, dict) and raw.get("schema") == "kvbudget.formula/1":
-            name = path.relative_to(root).with_suffix("").as_posix()
-            doc = " ".join(str(raw.get("doc", "")).split())
-            rows.append(("formula", name, str(raw.get("versions", "")), doc))
-    return rows
 
 
 def _emit_table(

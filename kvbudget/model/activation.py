@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount
 from kvbudget.model import encoder
-from kvbudget.model.eras import Setting, choose, constants, for_model, generation
+from kvbudget.model.eras import Setting, choose, constants, generation
+from kvbudget.model.runner import for_model
 from kvbudget.units import GIB
 
 if TYPE_CHECKING:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kvbudget.errors import KnowledgeError
 from kvbudget.formula.versions import holds, version_key
 from kvbudget.knowledge.shipped import load_shipped
 from kvbudget.knowledge.where import knowledge_file
-
-if TYPE_CHECKING:
-    from kvbudget.model.config import Model
 
 NEWEST = "9999"
 """Stands for "the newest release known" where the caller has no version."""
@@ -85,16 +82,6 @@ def runner(setting: Setting, **traits: object) -> str:
         if holds(setting.version or NEWEST, row["versions"]):
             return str(row["use"])
     return ""
-
-
-def for_model(setting: Setting, model: Model) -> Setting:
-    """`setting` with the model runner that the release takes for `model`."""
-    kinds = set(model.attention_kinds)
-    found = runner(
-        setting, architecture=model.architecture, experts=model.is_moe,
-        hybrid="linear" in kinds, quantised=model.quantization_config is not None,
-    )  # fmt: skip
-    return replace(setting, runner=found)
 
 
 def choose(setting: Setting, table: str) -> dict[str, Any] | None:

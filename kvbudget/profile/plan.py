@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvbudget.model.activation import default_sampler, kernel_bytes
-from kvbudget.model.eras import Setting, choose, constants, for_model
+from kvbudget.model.eras import Setting, choose, constants
+from kvbudget.model.runner import for_model
 from kvbudget.profile.device import TRACKED
 
 if TYPE_CHECKING:

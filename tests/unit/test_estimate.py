@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from kvbudget.model import encoder
 from kvbudget.model.activation import Batch, activation_peak
-from kvbudget.model.eras import Setting, choose, for_model, generation
+from kvbudget.model.eras import Setting, choose, generation
 from kvbudget.model.estimate import estimate, graph_estimate, rope_cache_bytes, weights_memory
+from kvbudget.model.runner import for_model
 from kvbudget.units import GIB, MIB
 from tests.unit import model_configs as c
 
