@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # A CPU build of torch first, so that no resolver pulls CUDA wheels; a machine with a GPU keeps its own.
 TORCH ?= torch==2.13.0
 
-.PHONY: accuracy demo test check lint type imports bench docs fuzz perturb coverage clean
+.PHONY: accuracy demo test test-bare check lint type imports bench docs fuzz perturb coverage clean
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("kvbudget needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
@@ -22,6 +22,16 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
+
+# The suite where no extra is installed: what needs one is skipped, and says so.
+test-bare: .bench/bare/bin/pytest
+	.bench/bare/bin/python -m pytest -n auto -p no:cacheprovider
+
+.bench/bare/bin/pytest: pyproject.toml
+	test -x .bench/bare/bin/python || $(PYTHON) -m venv .bench/bare
+	.bench/bare/bin/python -m pip install -q --disable-pip-version-check -e . \
+	  pytest pytest-timeout pytest-xdist hypothesis jsonschema
+	@touch $@
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
