@@ -10,6 +10,7 @@ from kvbudget.derive.catalogue import card_names, find_gpu
 from kvbudget.derive.flags import Machine, check_value, default_of, load_flags
 from kvbudget.errors import InputError
 from kvbudget.formula.registry import engine_names
+from kvbudget.formula.versions import holds
 from kvbudget.knowledge.where import knowledge_file
 from kvbudget.knowledge.yamlfile import load_yaml
 from kvbudget.units import GIB, MIB
@@ -271,3 +272,26 @@ def test_figures_of_the_engine_in_its_index():
     longest = {row["longest"] for row in index["batch_rules"] if "longest" in row}
     assert longest == {32 * 1024}  # V0 cuts prefills of longer models
     assert {row["least"] for row in index["batch_rules"] if "least" in row} == {5120}  # media
+
+
+# gigabits of the line, lanes times gigabits, or bytes of a data sheet, in GB/s
+LINKS = {
+    "hbm3": 3350, "nvlink-c2c": 450, "pcie6x16": 16 * 8, "pcie5x16": 16 * 4, "pcie4x16": 16 * 2,
+    "nvme-gen5": 14, "100gbe": 100 / 8, "10gbe": 10 / 8,
+}  # fmt: skip
+
+
+def test_links_are_as_quick_as_their_lines():
+    rows = load_yaml(knowledge_file("formulas", "transfer", "links.yaml"))["links"]
+    assert {row["name"]: row["bandwidth"] for row in rows} == {
+        name: rate * 10**9 for name, rate in LINKS.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "times"), [("0.5.4", 2), ("0.5.18", 2), ("0.5.20", 2), ("0.5.23", 1)]
+)
+def test_how_often_a_request_counts_its_blocks(version: str, times: int):
+    rules = load_yaml(knowledge_file("formulas", "transfer", "replay_rules.yaml"))["engines"]
+    fitting = [r for r in rules["sglang"]["releases"] if holds(version, r["versions"])]
+    assert [rule["inserts_per_request"] for rule in fitting] == [times]

@@ -27,6 +27,7 @@ TESTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("formulas/gate/*", ("tests/unit/test_gate_rules.py",)),
     ("formulas/metrics.yaml", (TABLES,)),
     ("formulas/*/index.yaml", (TABLES,)),
+    ("formulas/transfer/*", (TABLES,)),
     ("formulas/*", ("tests/unit/test_formula_files.py", "tests/unit/test_sglang_formulas.py")),
 )
 """The tests that read a file, quickest first; the first pattern that fits holds."""
