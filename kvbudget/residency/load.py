@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kvbudget.errors import InputError
-from kvbudget.residency import jit, keep, records
+from kvbudget.residency import jit, keep, mode, records
 from kvbudget.residency.mode import GZIP, ZSTD
 from kvbudget.residency.trace import Trace, build, column
 
@@ -70,7 +70,7 @@ def _parse(
     if rows is None:
         rows = records.read(text, name, local_ids=local_ids, progress=progress)
     notes = list(rows.notes)
-    if not jit.COMPILED and not jit.available():
+    if not mode.small() and not jit.available():
         notes.append(
             "plain Python: the same integers, tens of times slower; "
             'pip install "kvbudget[sim]" for the compiled kernels'
