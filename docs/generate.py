@@ -133,7 +133,7 @@ def engines() -> dict[Path, str]:
     from kvbudget.formula.registry import engine_names
     from kvbudget.knowledge.patterns import load_patterns
 
-    patterns = load_patterns(()).patterns
+    patterns = load_patterns().patterns
     named = [*engine_names(), *sorted({p.engine for p in patterns} - set(engine_names()))]
     found, index = {}, []
     for name in named:

@@ -6,7 +6,8 @@
 Every function returns what the command of its name prints with `--format json` (the schemas lie in
 `kvbudget/schemas/`) and raises `kvbudget.errors.InputError` for input it cannot use and
 `MissingFact` where a number that nothing states is needed. Sizes are integers in bytes or texts
-such as `79.6GiB`; counts are tokens and blocks per rank.
+such as `79.6GiB`; counts are tokens and blocks per rank. `knowledge` are folders laid over
+formulas/ and logparsers/, as `--knowledge`.
 """
 
 from __future__ import annotations
@@ -57,12 +58,13 @@ def explain_log(
     `log` is a path (plain, .gz, .zst), `-` for stdin, or a binary stream. Without a recognised
     line `facts` is empty.
     """
-    from kvbudget.knowledge.patterns import load_patterns
+    from kvbudget.knowledge.where import overlaid
     from kvbudget.logs.collect import read_log
     from kvbudget.logs.explain import explain
     from kvbudget.render.explain_log import to_json
 
-    reading = read_log(log, load_patterns(tuple(knowledge)))
+    with overlaid(knowledge):
+        reading = read_log(log)
     block = None if bytes_per_block is None else _bytes(bytes_per_block)
     return to_json(explain(reading, bytes_per_block=block, block_size=block_size))
 
@@ -75,11 +77,13 @@ def oom_triage(
 ) -> Document:
     """Cause, phase, arithmetic and knobs of a failure (`kvbudget.oom-triage/1`)."""
     from kvbudget.knowledge.patterns import load_patterns
+    from kvbudget.knowledge.where import overlaid
     from kvbudget.logs.collect import read_log
     from kvbudget.triage.report import document
     from kvbudget.triage.verdict import judge
 
-    patterns = load_patterns(tuple(knowledge))
+    with overlaid(knowledge):
+        patterns = load_patterns()
     reading = read_log(log, patterns)
     startup = None if startup_log is None else read_log(startup_log, patterns)
     return document(reading, judge(reading), startup)
@@ -98,6 +102,7 @@ def derive(
     assume: Mapping[str, str | float] | None = None,
     from_log: Path | None = None,
     from_profile: Path | None = None,
+    knowledge: Sequence[Path] = (),
 ) -> Document:
     """The pool an engine will have (`kvbudget.derive/1`); `engine="both"` holds two and the gap.
 
@@ -107,11 +112,14 @@ def derive(
     from kvbudget.derive.build import build
     from kvbudget.derive.document import document
     from kvbudget.diff.document import both
+    from kvbudget.knowledge.where import overlaid
 
-    results = build(
-        _inputs(model, engine, engine_version, gpu, gpu_memory, flags, env, facts, assume,
-                from_log, from_profile)
+    inputs = _inputs(
+        model, engine, engine_version, gpu, gpu_memory, flags, env, facts, assume,
+        from_log, from_profile,
     )  # fmt: skip
+    with overlaid(knowledge):
+        results = build(inputs)
     return document(results[0]) if len(results) == 1 else both(results)
 
 
@@ -129,21 +137,23 @@ def plan(
     env: Mapping[str, str] | None = None,
     facts: Mapping[str, Size | float] | None = None,
     assume: Mapping[str, str | float] | None = None,
+    knowledge: Sequence[Path] = (),
 ) -> Document:
     """Flags that serve `context` tokens at `concurrency` requests (`kvbudget.plan/1`)."""
     from kvbudget.derive.build import requests
     from kvbudget.errors import InputError
+    from kvbudget.knowledge.where import overlaid
     from kvbudget.plan.document import plan_document
     from kvbudget.plan.search import Asked
     from kvbudget.plan.solve import solve
 
-    wanted = requests(
-        _inputs(model, engine, engine_version, gpu, gpu_memory, flags, env, facts, assume)
-    )
-    if len(wanted) > 1:
-        raise InputError("plan works for one engine at a time", "name the engine")
-    asked = Asked(context, concurrency, gpus)
-    return plan_document(asked, solve(wanted[0], asked))
+    inputs = _inputs(model, engine, engine_version, gpu, gpu_memory, flags, env, facts, assume)
+    with overlaid(knowledge):
+        wanted = requests(inputs)
+        if len(wanted) > 1:
+            raise InputError("plan works for one engine at a time", "name the engine")
+        asked = Asked(context, concurrency, gpus)
+        return plan_document(asked, solve(wanted[0], asked))
 
 
 def diff(a: Path | str, b: Path | str) -> Document:
@@ -169,6 +179,7 @@ def profile(
     pipeline_parallel_size: int = 1,
     enable_expert_parallel: bool = False,
     dtype: str = "auto",
+    assume: Mapping[str, str | float] | None = None,
     graphs: bool = True,
     all_graphs: bool = False,
     gpu: str | None = None,
@@ -190,7 +201,7 @@ def profile(
         runner=runner, load_format=load_format, tokens=max_num_batched_tokens,
         requests=max_num_seqs, utilization=gpu_memory_utilization, tp=tensor_parallel_size,
         pp=pipeline_parallel_size, expert_parallel=enable_expert_parallel, dtype=dtype,
-        graphs=graphs, all_graphs=all_graphs, gpu=gpu,
+        assume=_pairs(assume), graphs=graphs, all_graphs=all_graphs, gpu=gpu,
         gpu_memory=None if gpu_memory is None else str(gpu_memory), decode_steps=decode_steps,
         timeout=timeout_s, record=record, replay=replay, dry_run=False,
     )  # fmt: skip
@@ -370,6 +381,10 @@ def _bytes(size: Size) -> int:
     return parse_size(str(size))
 
 
+def _pairs(given: Mapping[str, Any] | None) -> tuple[str, ...]:
+    return tuple(f"{name}={value}" for name, value in (given or {}).items())
+
+
 def _inputs(
     model: str | Path | None,
     engine: str | None,
@@ -385,9 +400,6 @@ def _inputs(
 ) -> Inputs:
     from kvbudget.derive.build import Inputs
 
-    def pairs(given: Mapping[str, Any] | None) -> tuple[str, ...]:
-        return tuple(f"{name}={value}" for name, value in (given or {}).items())
-
     words = [*([] if model is None else [str(model)]), *flags]
     return Inputs(
         tokens=tuple(words),
@@ -395,9 +407,9 @@ def _inputs(
         versions=(versions,) if isinstance(versions, str) else tuple(versions),
         gpu=gpu,
         gpu_memory=None if gpu_memory is None else str(gpu_memory),
-        env=pairs(env),
-        stated=pairs(facts),
-        assume=pairs(assume),
+        env=_pairs(env),
+        stated=_pairs(facts),
+        assume=_pairs(assume),
         log=log,
         profile=profile,
     )

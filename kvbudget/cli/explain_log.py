@@ -48,13 +48,15 @@ def explain_log(
     Terms with the lines that printed them, the unexplained rest, and bytes -> blocks -> tokens.
     """
     from kvbudget.knowledge.patterns import load_patterns
+    from kvbudget.knowledge.where import overlaid
     from kvbudget.logs.collect import read_log
     from kvbudget.logs.explain import explain
     from kvbudget.render.explain_log import render_all
     from kvbudget.render.output import emit
     from kvbudget.units import parse_size
 
-    patterns = load_patterns(tuple(knowledge or ()))
+    with overlaid(knowledge):
+        patterns = load_patterns()
     block = parse_size(bytes_per_block) if bytes_per_block else None
     paths = files or [Path("-")]
     reports = []

@@ -76,8 +76,10 @@ def list_(
 ) -> None:
     """List every log line, failure and formula file."""
     from kvbudget.knowledge import listing
+    from kvbudget.knowledge.where import overlaid
 
-    found = listing.rows(tuple(overlays or ()))
+    with overlaid(overlays):
+        found = listing.rows()
     rows = [row for row in found if word.lower() in " ".join(row[:4]).lower()]
     if not rows:
         raise InputError(
@@ -107,12 +109,13 @@ def show(
     import msgspec
 
     from kvbudget.knowledge.patterns import load_patterns
-    from kvbudget.knowledge.where import knowledge_dir
+    from kvbudget.knowledge.where import knowledge_dir, overlaid
     from kvbudget.render.json_v1 import dumps
     from kvbudget.render.output import emit
     from kvbudget.render.text import plain
 
-    pattern = load_patterns(tuple(overlays or ())).get(name)
+    with overlaid(overlays):
+        pattern = load_patterns().get(name)
     if pattern is not None:
         entry: dict[str, Any] = {
             "schema": "kvbudget.knowledge-show/1",

@@ -69,11 +69,13 @@ def register(app: typer.Typer) -> None:
             emit(explanation(explain, output_format.value), output)
             return
         from kvbudget.knowledge.patterns import load_patterns
+        from kvbudget.knowledge.where import overlaid
         from kvbudget.logs.collect import read_log
         from kvbudget.triage.report import document, exit_code
         from kvbudget.triage.verdict import judge
 
-        patterns = load_patterns(knowledge or ())
+        with overlaid(knowledge):
+            patterns = load_patterns()
         reading = read_log(file, patterns)
         startup = read_log(startup_log, patterns) if startup_log is not None else None
         verdict = judge(reading)

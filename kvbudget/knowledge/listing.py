@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kvbudget.knowledge.patterns import load_patterns
 from kvbudget.knowledge.shipped import load_shipped
 from kvbudget.knowledge.where import knowledge_dir
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 
 def entry_names() -> list[str]:
@@ -18,8 +12,8 @@ def entry_names() -> list[str]:
     return [row[1] for row in rows()]
 
 
-def rows(overlays: Sequence[Path] = ()) -> list[tuple[str, ...]]:
-    """(kind, id, versions, meaning) of every entry; `overlays` add patterns of a user's folder."""
+def rows() -> list[tuple[str, ...]]:
+    """(kind, id, versions, meaning) of every entry."""
     found: list[tuple[str, ...]] = [
         (
             "failure" if p.is_failure else "line",
@@ -27,7 +21,7 @@ def rows(overlays: Sequence[Path] = ()) -> list[tuple[str, ...]]:
             p.entry.versions,
             " ".join(p.entry.doc.split()),
         )
-        for p in load_patterns(tuple(overlays)).patterns
+        for p in load_patterns().patterns
     ]
     root = knowledge_dir("formulas")
     for path in sorted(root.rglob("*.yaml")):

@@ -12,10 +12,9 @@ import msgspec
 from kvbudget.errors import KnowledgeError
 from kvbudget.knowledge.cache import kept
 from kvbudget.knowledge.schema import SCHEMA, Failure, Line, PatternFile
-from kvbudget.knowledge.where import knowledge_dir
+from kvbudget.knowledge.where import knowledge_dir, overlays
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
 _INT = r"(?<!\d)[-+]?(?>\d{1,3}(?:,\d{3})++(?!\d)|\d++)"
@@ -85,15 +84,18 @@ class PatternSet:
         return next((p for p in self.patterns if p.id == pattern_id), None)
 
 
-def pattern_files(overlays: Sequence[Path] = ()) -> list[Path]:
-    """Every pattern file: the shipped ones, then those of each overlay (DIR or DIR/logparsers)."""
+def pattern_files() -> list[Path]:
+    """Every pattern file: the shipped ones, then those of each folder laid over them.
+
+    Such a folder holds logparsers/, or the files themselves; one with formulas/ alone has none.
+    """
     ours = knowledge_dir("logparsers")
     found = _files_below(ours)
     tables = {path.name for path in ours.glob("*.yaml")}  # causes, layouts: no patterns in them
-    for overlay in overlays:
-        if not overlay.is_dir():
-            raise KnowledgeError(f"no such folder: {overlay}", hint="give a folder of YAML files")
+    for overlay in overlays():
         below = overlay / "logparsers"
+        if not below.is_dir() and (overlay / "formulas").is_dir():
+            continue
         folder = below if below.is_dir() else overlay
         own = sorted(folder.rglob("*.yaml"))
         found += [p for p in own if p.parent != folder or p.name not in tables]
@@ -104,12 +106,12 @@ def _files_below(folder: Path) -> list[Path]:
     return sorted(p for p in folder.rglob("*.yaml") if p.parent != folder)
 
 
-def load_patterns(overlays: Sequence[Path] = ()) -> PatternSet:
+def load_patterns() -> PatternSet:
     """All patterns. A later file's pattern replaces an earlier one of the same id.
 
     Raises KnowledgeError with file, line and column.
     """
-    files = pattern_files(overlays)
+    files = pattern_files()
     entries: dict[str, Pattern] = {}
     for path, parsed in zip(files, _parsed(files), strict=True):
         found: tuple[Line | Failure, ...] = (*parsed.lines, *parsed.failures)

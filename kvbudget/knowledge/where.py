@@ -34,14 +34,15 @@ _OVERLAYS: ContextVar[tuple[Path, ...]] = ContextVar("overlays", default=())
 
 @contextmanager
 def overlaid(folders: Iterable[Path] | None) -> Iterator[None]:
-    """Within it, formulas/ below each folder stands before the shipped one; a later folder wins.
-
-    Raises InputError for a folder that is none.
+    """Within it, formulas/ and logparsers/ below each folder stand before the shipped ones; a later
+    folder wins. Raises InputError for a folder that is none.
     """
     found = tuple(Path(folder).resolve() for folder in folders or ())
     for folder in found:
         if not folder.is_dir():
-            raise InputError(f"not a folder: {folder}", "give a folder that holds formulas/")
+            raise InputError(
+                f"not a folder: {folder}", "give a folder that holds formulas/ or logparsers/"
+            )
     token = _OVERLAYS.set(found)
     try:
         yield
@@ -49,7 +50,12 @@ def overlaid(folders: Iterable[Path] | None) -> Iterator[None]:
         _OVERLAYS.reset(token)
 
 
+def overlays() -> tuple[Path, ...]:
+    """The folders in force, the last one first in rank."""
+    return _OVERLAYS.get()
+
+
 def formula_roots() -> tuple[Path, ...]:
     """The folders of formulas, the shipped one first."""
-    own = (folder / "formulas" for folder in _OVERLAYS.get())
+    own = (folder / "formulas" for folder in overlays())
     return (knowledge_dir("formulas"), *(root for root in own if root.is_dir()))

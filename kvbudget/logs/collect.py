@@ -16,7 +16,7 @@ from kvbudget.logs.match import Hit, Matcher, Record, records
 from kvbudget.logs.scan import Literals, lines, open_input, unpacked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from kvbudget.facts import Fact
 
@@ -58,12 +58,11 @@ def read_log(
     source: str | Path | BinaryIO,
     patterns: PatternSet | None = None,
     *,
-    overlays: Sequence[Path] = (),
     name: str | None = None,
 ) -> LogReading:
     """Read a log (path, `-`, or a byte stream). Raises InputError when it cannot be read."""
     if patterns is None:
-        patterns = load_patterns(overlays)
+        patterns = load_patterns()
     if isinstance(source, (str, Path)):
         label = name or str(source)
         stream = open_input(source)

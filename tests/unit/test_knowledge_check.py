@@ -107,3 +107,17 @@ def test_commands(tmp_path: Path):
     wrong.mkdir()
     (wrong / "b.yaml").write_text(GOOD.replace("water", "1 GiB"), encoding="utf-8")
     assert run(app, ["knowledge", "check", str(wrong)]).exit_code == 1
+
+
+def test_one_folder_is_laid_over_lines_and_formulas_alike(tmp_path: Path):
+    """derive --from-log reads a figure that only the user's own pattern knows."""
+    (tmp_path / "own" / "logparsers" / "house").mkdir(parents=True)
+    (tmp_path / "own" / "logparsers" / "house" / "lines.yaml").write_text(GOOD)
+    (tmp_path / "serve.log").write_text(
+        "Initializing a V1 LLM engine (v0.25.1) with config: model='m'\npool holds 3.50 GiB\n"
+    )
+    words = ["derive", "--engine", "vllm", "--gpu-memory", "24GiB", "--from-log"]
+    words += [str(tmp_path / "serve.log"), "--format", "json"]
+    laid = CliRunner().invoke(app, [*words, "--knowledge", str(tmp_path / "own")])
+    assert json.loads(laid.stdout)["result"]["kv_cache_memory"] == int(3.5 * 2**30)
+    assert CliRunner().invoke(app, words).exit_code != 0
