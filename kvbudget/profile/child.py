@@ -1,4 +1,4 @@
-"""`python -m kvbudget.profile.child FD`: one rank in a process of its own, JSON lines on FD.
+"""`python -m kvbudget.profile.child FD PARENT`: one rank in a process of its own, JSON lines on FD.
 
 Messages: {"phase": name}, {"snapshot": {...}}, {"scene": {...}}, then {"done": {...}} or
 {"error": {...}}. The job comes as one JSON line on stdin. The process dies with its parent.
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
     from kvbudget.profile.protocols import Backend
 
 
-def die_with_parent() -> None:
-    """Linux: SIGKILL this process when its parent goes, however it goes."""
+def die_with_parent(parent: int) -> None:
+    """Linux: SIGKILL this process when its parent goes, however it goes; exit if it has gone."""
     import ctypes
     import signal
 
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def make_backend(job: Job, rank: int, port: int) -> Backend:
@@ -75,7 +77,7 @@ def serve(raw: dict[str, Any], send: Any) -> None:  # noqa: ANN401 - a callable
 
 
 def main() -> None:
-    die_with_parent()
+    die_with_parent(int(sys.argv[2]))
     stream = os.fdopen(int(sys.argv[1]), "w", encoding="utf-8", buffering=1)
 
     def send(message: dict[str, Any]) -> None:

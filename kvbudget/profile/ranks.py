@@ -37,7 +37,7 @@ class Child:
         self.pipe: Any = os.fdopen(read, "rb", buffering=0)
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "kvbudget.profile.child", str(write)],
+                [sys.executable, "-m", "kvbudget.profile.child", str(write), str(os.getpid())],
                 stdin=subprocess.PIPE, stdout=self._stderr, stderr=self._stderr,
                 pass_fds=(write,), start_new_session=True,
                 env={"OMP_WAIT_POLICY": "PASSIVE", **os.environ, **env},
