@@ -168,6 +168,7 @@ page_size | tok i | tokens of a page of the pool
 swap_space | B i | host memory for swapped blocks
 cuda_graph_max_bs | req i | largest batch a graph is captured for
 kv_cache_dtype | str i | format of the numbers in the KV cache
+enforce_eager | str i | vLLM: whether CUDA graphs are switched off
 weights_load_time | s i | time loading the weights took
 cuda_graph_time | s i | time capturing the graphs took
 exit_code | code i | exit code of a process or container

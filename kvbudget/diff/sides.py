@@ -33,6 +33,8 @@ class Side:
     flags: Mapping[str, Any] = field(default_factory=dict)
 
 
+SWITCHES = {"True": True, "False": False}
+"""As logs spell what a command line switches."""
 COMPARABLE = "a start-up log, a profile, or JSON of derive (one engine) or explain-log"
 
 
@@ -126,7 +128,8 @@ def _split(
     numbers: dict[str, Amount] = {}
     for name, item in evidence.items():
         if name in settings and name not in ("kv_cache_memory", "num_gpu_blocks"):
-            flags[name] = item.value.value if isinstance(item.value, Amount) else item.value
+            value = item.value.value if isinstance(item.value, Amount) else item.value
+            flags[name] = SWITCHES.get(value, value)
         elif isinstance(item.value, Amount):
             numbers[name] = item.value
     return Side(label, engine, version, numbers, flags)
