@@ -43,15 +43,25 @@ def take_flags(facts: Gathered, request: Request, engine: Engine, version: str) 
 
 def _put_flag(facts: Gathered, name: str, value: FlagValue, source: Provenance) -> None:
     if name in facts.provenance:
+        if facts.texts.get(name) in LOGGED_SWITCHES:
+            _put_switch(facts, name, LOGGED_SWITCHES[facts.texts[name]])
         return
     if isinstance(value, bool):
-        facts.numbers[name] = Amount.exact(int(value), "n")
-        facts.texts[name] = "on" if value else "off"
+        _put_switch(facts, name, value)
     elif isinstance(value, int | float):
         facts.numbers[name] = Amount.exact(value, _unit(name))
     else:
         facts.texts[name] = str(value)
     facts.provenance[name] = source
+
+
+LOGGED_SWITCHES = {"True": True, "False": False}
+"""As a log's dump of the settings spells them."""
+
+
+def _put_switch(facts: Gathered, name: str, on: bool) -> None:
+    facts.numbers[name] = Amount.exact(int(on), "n")
+    facts.texts[name] = "on" if on else "off"
 
 
 def _unit(name: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kvbudget.budget import Amount
 from kvbudget.derive.document import RESULT
+from kvbudget.derive.settings import LOGGED_SWITCHES
 from kvbudget.derive.shapes import DeriveShape, ExplainShape, require
 from kvbudget.derive.sources import fact_evidence, profile_terms
 from kvbudget.errors import InputError
@@ -33,8 +34,6 @@ class Side:
     flags: Mapping[str, Any] = field(default_factory=dict)
 
 
-SWITCHES = {"True": True, "False": False}
-"""As logs spell what a command line switches."""
 COMPARABLE = "a start-up log, a profile, or JSON of derive (one engine) or explain-log"
 
 
@@ -129,7 +128,7 @@ def _split(
     for name, item in evidence.items():
         if name in settings and name not in ("kv_cache_memory", "num_gpu_blocks"):
             value = item.value.value if isinstance(item.value, Amount) else item.value
-            flags[name] = SWITCHES.get(value, value)
+            flags[name] = LOGGED_SWITCHES.get(value, value)
         elif isinstance(item.value, Amount):
             numbers[name] = item.value
     return Side(label, engine, version, numbers, flags)

@@ -193,3 +193,30 @@ def test_text_and_markdown(folder, form):
         "derive", folder / "llama", "--gpu", "h200", "--engine", "both", "--format", form
     )
     assert "outside_memory" in both
+
+
+def test_two_logs_name_the_switch_that_was_turned(tmp_path):
+    head = "Initializing a V1 LLM engine (v0.25.1) with config: model='m', kv_cache_dtype=auto, "
+    for name, eager, pool in (("a", False, "50.00"), ("b", True, "50.80")):
+        (tmp_path / f"{name}.log").write_text(
+            f"{head}enforce_eager={eager}, seed=0\nAvailable KV cache memory: {pool} GiB\n"
+        )
+    code, text = call("diff", tmp_path / "a.log", tmp_path / "b.log", "--format", "json")
+    assert code == 0
+    (row,) = json.loads(text)["terms"]
+    assert (row["name"], row["cause"]) == ("kv_cache_memory", "flag enforce_eager")
+
+
+def test_a_log_without_graphs_derives_without_graphs(folder):
+    log = folder / "b.log"
+    log.write_text(
+        "Initializing a V1 LLM engine (v0.25.1) with config: model='m', kv_cache_dtype=fp8, "
+        "enforce_eager=True, seed=0\nModel loading took 14.99 GiB memory and 3.4 seconds\n"
+    )
+    code, text = call("derive", folder / "llama", "--gpu", "h200", "--from-log", log,
+                      "--format", "json")  # fmt: skip
+    assert code == 0
+    got = json.loads(text)
+    assert got["result"]["bytes_per_token"] == 65536
+    graphs = next(s for s in got["steps"] if s["name"] == "cuda_graph_memory_applied")
+    assert graphs["value"] == 0
