@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from kvbudget.errors import InputError
@@ -26,6 +27,8 @@ class Endpoints:
         for url in urls:
             if not url.startswith(("http://", "https://")):
                 raise InputError(f"not an http URL: {url!r}", "write http://host:port/metrics")
+        if any(find_spec(name) is None for name in ("httpx", "prometheus_client")):
+            raise InputError("watch --url needs an HTTP client", 'pip install "kvbudget[watch]"')
         self.urls = tuple(urls)
         self.timeout = timeout
         self._pool = ThreadPoolExecutor(max_workers=max(1, len(self.urls)))

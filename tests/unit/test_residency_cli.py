@@ -178,8 +178,7 @@ def test_plain_python_gives_the_same_integers(trace):
         capture_output=True, check=True, env={**os.environ, "KVBUDGET_PURE_PYTHON": "1"},
     )  # fmt: skip
     slow = json.loads(out.stdout)
-    assert any("plain Python" in note for note in slow.pop("notes"))
-    fast.pop("notes")
+    del slow["notes"], fast["notes"]
     assert slow == fast
 
 
