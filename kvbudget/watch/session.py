@@ -96,7 +96,7 @@ def _readable(options: Options, stack: ExitStack) -> Iterator[Sample]:
     try:
         yield from samples(options, stack)
     except KvbudgetError as error:
-        if not options.once or options.replay:
+        if not options.once or options.replay or options.urls:
             raise
         raise MissingFact(error.what, hint=error.hint) from error
 
