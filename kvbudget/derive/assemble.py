@@ -175,8 +175,10 @@ def _take_model(
     facts: Gathered, request: Request, engine: Engine, version: str, stage: int
 ) -> None:
     from kvbudget.derive.model_terms import take_estimates, take_layers
+    from kvbudget.derive.speculation import take_speculation
 
     take_lengths(facts, request, engine, version)
+    take_speculation(facts, request, engine, version)
     if request.model is None:
         return
     take_layers(facts, request, engine, version, stage)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kvbudget.budget import Amount, Provenance
+    from kvbudget.derive.speculation import Draft
     from kvbudget.formula.registry import Engine
     from kvbudget.model.layers import LayerGroup
 
@@ -26,6 +27,7 @@ class Gathered:
     provenance: dict[str, Provenance] = field(default_factory=dict)
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     groups: list[LayerGroup] = field(default_factory=list)
+    draft: Draft | None = None
     notes: list[str] = field(default_factory=list)
 
     def number(self, name: str, amount: Amount, source: Provenance) -> None:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kvbudget.budget import Amount, Provenance
 from kvbudget.derive.gathered import attention_ranks, product, role
 from kvbudget.derive.settings import take_context_ranks
+from kvbudget.derive.speculation import wider_by
+from kvbudget.errors import MissingFact
 from kvbudget.model.eras import Setting
 from kvbudget.model.facts import model_facts
+from kvbudget.model.layers import merge_groups
+from kvbudget.units import format_size
 
 if TYPE_CHECKING:
     from kvbudget.derive.gathered import Gathered
     from kvbudget.derive.request import Request
     from kvbudget.formula.registry import Engine
+    from kvbudget.model.config import Model
+    from kvbudget.model.estimate import Modelled
+    from kvbudget.model.layers import LayerGroup
 
 _NO_GRAPHS = re.compile(r"cudagraph_mode\W+NONE\b|\blevel\W+0\b", re.IGNORECASE)
 FULL_LENGTH = frozenset({"full", "mla", "indexer"})
@@ -43,7 +51,9 @@ def take_layers(
     groups = model.layer_groups(
         attention_tp, pp, kv_dtype=kv_dtype, block_size=block, stage=stage, state_dtype=state,
         dcp=product(facts, [shared] if shared else []), engine=engine.name, version=version,
+        draft_tokens=wider_by(facts, engine),
     )  # fmt: skip
+    groups = _with_draft(facts, engine, model, groups, attention_tp, kv_dtype, block)
     take_context_ranks(facts, engine, version)
     heads = model.num_attention_heads
     if heads and heads % attention_tp:
@@ -64,6 +74,21 @@ def take_layers(
     facts.text("page_layout", "mixed" if only_full and len(sizes) > 1 else "uniform", source)
     off = facts.value("disable_hybrid_kv_cache_manager")
     facts.text("hybrid_manager", "off" if off else "on", source)
+
+
+def _with_draft(
+    facts: Gathered, engine: Engine, model: Model, groups: list[LayerGroup], tp: int,
+    kv_dtype: str, block: int,
+) -> list[LayerGroup]:  # fmt: skip
+    """The groups with those of the draft, where the engine gives its layers caches like these."""
+    draft = facts.draft
+    if draft is None or engine.raw["speculation"]["kv"] != "layer_groups":
+        return groups
+    if draft.model is not None:
+        own = draft.model.layer_groups(tp, kv_dtype=kv_dtype, block_size=block)
+    else:
+        own = model.prediction_groups(groups)
+    return merge_groups([*groups, *own])
 
 
 def eager(facts: Gathered) -> bool:
@@ -114,9 +139,30 @@ def take_estimates(
         if name == "weights_memory":
             kind = "headers" if model.checkpoint is not None else "config"
             source = Provenance("headers" if kind == "headers" else "config", term.formula)
+            term = _with_draft_weights(facts, model, setting, term, ep=ep)
         facts.number(name, term.amount, source)
     total, context = facts.numbers.get("total_memory"), facts.numbers.get("context_memory")
     if total is not None and context is not None:
         free = Amount(total.value - context.value, total.value - context.high,
                       total.value - context.low, "B")  # fmt: skip
         facts.number("free_memory", free, Provenance("modelled", "total - context_memory"))
+
+
+def _with_draft_weights(
+    facts: Gathered, model: Model, setting: Setting, term: Modelled, *, ep: int
+) -> Modelled:
+    """Weights with those of the draft, which an engine loads beside the model."""
+    from kvbudget.model.estimate import draft_memory, plus
+
+    draft = facts.draft
+    if draft is None or draft.layers is None:
+        return term
+    with suppress(MissingFact):
+        own = None if draft.model is None else draft.model.weights_bytes(setting.tp)
+        added = draft_memory(model, setting, ep=ep) if own is None else own
+        if added.value:
+            facts.notes.append(f"weights include {format_size(int(added.value))} of the draft")
+            return plus(term, added)
+    facts.notes.append("the weights of the draft are not in these figures: state the sum with "
+                       "--set weights_memory=SIZE")  # fmt: skip
+    return term

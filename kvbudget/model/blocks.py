@@ -123,7 +123,7 @@ def gated_delta(
     ]
     return Mixer(
         "linear", tuple(weights), v_heads, k_heads, k_dim, v_dim,
-        conv=channels * (kernel - 1), ssm=v_heads * k_dim * v_dim,
+        conv=channels * (kernel - 1), ssm=v_heads * k_dim * v_dim, conv_per_draft=channels,
     )  # fmt: skip
 
 

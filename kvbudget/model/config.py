@@ -20,7 +20,7 @@ from kvbudget.model.quantisation import Quantisation, read_quantisation
 from kvbudget.model.towers import TOWERS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kvbudget.model.parts import Anatomy
 
@@ -70,6 +70,20 @@ class Model:
     def mtp_params(self) -> int:
         """Parameters of the layers only speculative decoding loads."""
         return weights.count(self.anatomy.mtp)
+
+    @property
+    def prediction_layers(self) -> int:
+        """Layers that predict further tokens and are part of this checkpoint."""
+        return self.text.int("num_nextn_predict_layers", "mtp_num_hidden_layers", default=0)
+
+    def prediction_groups(self, groups: Sequence[LayerGroup]) -> list[LayerGroup]:
+        """KV layers of the prediction layers: each caches what the last growing layer does."""
+        kinds = [layer.mixer.kind for layer in self.anatomy.layers]
+        last = next((kind for kind in reversed(kinds) if kind in ("full", "mla")), None)
+        like = [group for group in groups if group.kind == last][-1:]
+        if last == "mla":
+            like += [group for group in groups if group.kind == "indexer"]
+        return [replace(group, layers=self.prediction_layers) for group in like]
 
     @cached_property
     def checkpoint_bytes(self) -> int:
@@ -179,13 +193,14 @@ class Model:
         stage: int | None = None,
         state_dtype: str = "auto",
         dcp: int = 1,
+        draft_tokens: int = 0,
         engine: str | None = None,
         version: str | None = None,
     ) -> list[LayerGroup]:
         """KV layers of one rank (stage None: the stage whose layers cost most per token).
 
         state_dtype: of recurrent states; `auto` is the config's (`mamba_ssm_dtype`), else the
-        model's. engine and version: that engine's own layouts (packed fp8 of sparse attention,
+        model's. draft_tokens: drafted per step. engine and version: that engine's own layouts (packed fp8 of sparse attention,
         float32 states) instead of the plain ones. Raises InputError for an unknown dtype.
         """
         if engine is not None:
@@ -202,6 +217,7 @@ class Model:
                 [self.anatomy.layers[i] for i in ranges[number]],
                 tp=tp, kv_dtype=kv_dtype, block_size=block_size, dtype_bytes=self.dtype_bytes,
                 state_dtype_bytes=state, conv_dtype_bytes=self.dtype_bytes, dcp=dcp,
+                draft_tokens=draft_tokens,
             )
             for number in (range(pp) if stage is None else [stage])
         ]  # fmt: skip

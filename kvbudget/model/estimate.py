@@ -16,6 +16,7 @@ from kvbudget.units import GIB
 
 if TYPE_CHECKING:
     from kvbudget.model.config import Model
+    from kvbudget.model.quantisation import Quantisation
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +111,34 @@ def weights_memory(
     )  # fmt: skip
     source = model.checkpoint.source if model.checkpoint else "config.json"
     return Modelled(amount, f"{source}: weights + rotary tables + allocator rounding")
+
+
+def draft_memory(model: Model, setting: Setting, *, ep: int = 1) -> Amount:
+    """Bytes of the checkpoint's own prediction layers on one rank, as an engine keeps them.
+
+    From the quantised width to the model's own (checkpoints often leave these layers wide), and
+    up to a copy of embedding and head more, because both are loaded before they are shared.
+    Raises MissingFact where the checkpoint's width is not known.
+    """
+    if model.quantization_config is not None and model.quantisation is None:
+        raise MissingFact("the width of the draft's weights is not known", ("weights_memory",), "")
+
+    def of(quantisation: Quantisation | None) -> int:
+        return weights.draft_bytes(
+            model.anatomy, tp=setting.tp, ep=ep, dtype_bytes=model.dtype_bytes,
+            quantisation=quantisation, attention_tp=setting.attention_tp,
+        )  # fmt: skip
+
+    best, wide = of(model.quantisation), of(None)
+    shared = 2 * model.vocab_size * model.hidden_size * model.dtype_bytes // setting.tp
+    return Amount(best, best, max(best, wide) + (shared if best else 0), "B")
+
+
+def plus(term: Modelled, added: Amount) -> Modelled:
+    """`term` with further bytes of weights."""
+    have = term.amount
+    total = Amount(have.value + added.value, have.low + added.low, have.high + added.high, "B")
+    return Modelled(total, f"{term.formula} + the draft's")
 
 
 def _table(setting: Setting, name: str) -> Modelled:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount
 from kvbudget.formula.versions import holds
@@ -45,17 +45,22 @@ def model_facts(
 ) -> ModelFacts:
     """Everything the formula files of `setting.engine` read from the model of one rank."""
     kinds: set[str] = {group.kind for group in groups}
+    pool = _swa_pool(model, setting, kinds)
     caching = [group for group in groups if group.kind not in ("linear", "indexer")]
     texts = {
         "attention": "mla" if "mla" in kinds else "full",
         "multimodal": "yes" if model.is_multimodal else "no",
         "state_layers": _share("linear" in kinds, bool(caching), ("none", "some", "only")),
-        "swa_pool": _swa_pool(model, setting, kinds),
+        "swa_pool": _swa_word(pool, kinds),
     }
     numbers: dict[str, int | Amount] = {
         "cache_layers": sum(group.layers for group in caching),
         "model_layers": model.num_hidden_layers,
     }
+    windows = [group.window for group in groups if group.window is not None]
+    if pool is not None and windows:
+        less = model.model_type in pool.get("window_less_one", ())
+        numbers["swa_window"] = max(windows) - less
     vision = model.config.get("vision_config")
     if isinstance(vision, dict):
         layers = vision.get("num_hidden_layers") or vision.get("depth")
@@ -75,11 +80,17 @@ def _share(has: bool, others: bool, words: tuple[str, str, str]) -> str:
     return words[1] if others else words[2]
 
 
-def _swa_pool(model: Model, setting: Setting, kinds: set[str]) -> str:
-    """yes, no or only: whether sliding layers have a pool of their own in this release."""
+def _swa_pool(model: Model, setting: Setting, kinds: set[str]) -> dict[str, Any] | None:
+    """The rule by which sliding layers have a pool of their own in this release, or None."""
     local = bool(kinds & {"sliding", "chunked"})
     for row in constants(setting.engine).get("swa_pools", []):
         applies = holds(setting.version or NEWEST, row["versions"])
         if local and applies and model.model_type in row["model_types"]:
-            return "yes" if kinds & {"full", "mla"} else "only"
-    return "no"
+            return dict(row)
+    return None
+
+
+def _swa_word(pool: dict[str, Any] | None, kinds: set[str]) -> str:
+    if pool is None:
+        return "no"
+    return "yes" if kinds & {"full", "mla"} else "only"

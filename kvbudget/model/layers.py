@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvbudget.errors import InputError
@@ -107,10 +107,12 @@ def group_layers(
     state_dtype_bytes: int,
     conv_dtype_bytes: int,
     dcp: int = 1,
+    draft_tokens: int = 0,
 ) -> list[LayerGroup]:
     """Groups of equal layers in order of appearance; indexers form a group of their own.
 
     `dcp` (decode context parallelism) divides tensor parallelism for the count of KV heads.
+    `draft_tokens`: tokens drafted per step, for whose sake some states are wider.
     """
     fmt = kv_dtype.removeprefix("torch.")
     counts: dict[tuple[object, ...], tuple[LayerGroup, int]] = {}
@@ -125,7 +127,8 @@ def group_layers(
         if mixer.kind == "none" or mixer.shares_kv:
             continue
         if mixer.kind == "linear":
-            state = (mixer.conv * conv_dtype_bytes + mixer.ssm * state_dtype_bytes) // tp
+            conv = mixer.conv + mixer.conv_per_draft * draft_tokens
+            state = (conv * conv_dtype_bytes + mixer.ssm * state_dtype_bytes) // tp
             add(LayerGroup("linear", 1, state, 0, state, None, 0, mixer.head_dim,
                            mixer.v_head_dim, block_size))  # fmt: skip
             continue
@@ -148,6 +151,15 @@ def group_layers(
                    g.num_kv_heads, g.head_dim, g.v_head_dim, g.block_size)
         for g, n in counts.values()
     ]  # fmt: skip
+
+
+def merge_groups(groups: Sequence[LayerGroup]) -> list[LayerGroup]:
+    """The groups with like ones in one, in order of appearance."""
+    counts: dict[LayerGroup, int] = {}
+    for group in groups:
+        like = replace(group, layers=1)
+        counts[like] = counts.get(like, 0) + group.layers
+    return [replace(like, layers=layers) for like, layers in counts.items()]
 
 
 def stage_ranges(layers: int, pp: int) -> list[range]:

@@ -58,7 +58,8 @@ class Mixer:
 
     full/sliding/chunked/cross: kv_heads x (head_dim + v_head_dim) per token; mla: `latent` +
     `rope` numbers per token, the same on every rank; linear: a state per request of `conv`
-    and `ssm` numbers that tensor parallelism divides. `index_dim`: width of a sparse-attention
+    and `ssm` numbers that tensor parallelism divides, and of `conv_per_draft` more for every token
+    drafted. `index_dim`: width of a sparse-attention
     indexer's key (0: none).
     """
 
@@ -73,6 +74,7 @@ class Mixer:
     rope: int = 0
     index_dim: int = 0
     conv: int = 0
+    conv_per_draft: int = 0
     ssm: int = 0
     shares_kv: bool = False
 

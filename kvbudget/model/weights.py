@@ -83,6 +83,18 @@ def _share(
     return whole if share == weight.numel else -(-whole * share // weight.numel)
 
 
+def draft_bytes(
+    anatomy: Anatomy, *, tp: int, ep: int, dtype_bytes: int, quantisation: Quantisation | None,
+    attention_tp: int | None = None,
+) -> int:  # fmt: skip
+    """Bytes of the prediction layers on one rank: embedding and head are the main model's."""
+    return sum(
+        _share(w, tp, ep, dtype_bytes, quantisation, attention_tp)
+        for w in anatomy.mtp
+        if w.part != "embedding"
+    )
+
+
 MIB = 2**20
 LARGE_ALLOCATION, LARGE_GRAIN, KEPT_REMAINDER = 10 * MIB, 2 * MIB, MIB
 """torch's caching allocator: from 10 MiB up a tensor gets a segment of its own, rounded up to

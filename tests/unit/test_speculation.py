@@ -1,0 +1,132 @@
+"""What drafting tokens adds to a derivation: caches, weights, states, requests."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from model_configs import DEEPSEEK_V3, DEEPSEEK_V32, GPT_OSS_20B, LLAMA_8B, QWEN3_NEXT
+
+from kvbudget.derive.assemble import derive
+from kvbudget.derive.catalogue import find_gpu
+from kvbudget.derive.request import Request
+from kvbudget.derive.speculation import parse_config
+from kvbudget.model.config import model_from_config
+
+GPU = find_gpu("h200")
+LLAMA = model_from_config(LLAMA_8B, name="llama")
+LATENT = model_from_config(DEEPSEEK_V3, name="latent")
+SPARSE = model_from_config(DEEPSEEK_V32, name="sparse")
+OSS = model_from_config(GPT_OSS_20B, name="oss")
+HYBRID = model_from_config({**QWEN3_NEXT, "mtp_num_hidden_layers": 1}, name="hybrid")
+MTP = '{"method": "mtp", "num_speculative_tokens": 3}'
+
+
+def got(engine, model, version=None, **flags):
+    return derive(Request(engine, version, model, GPU, flags=flags))
+
+
+def value(derived, name):
+    return derived.amount(name).value
+
+
+@pytest.mark.parametrize(("model", "layer"), [(LATENT, 1152), (SPARSE, 656 + 132)])
+@pytest.mark.parametrize("version", ["0.11.2", "0.20.2", "0.33.0"])
+def test_a_prediction_layer_caches_what_the_others_do(model, layer, version):
+    flags = {"tensor_parallel_size": 8, "block_size": 64}
+    plain = got("vllm", model, version, **flags)
+    drafted = got("vllm", model, version, speculative_config=MTP, **flags)
+    block = value(plain, "bytes_per_block")
+    assert block == 61 * 64 * layer
+    assert value(drafted, "bytes_per_block") == 62 * 64 * layer
+
+
+def test_the_checkpoints_own_prediction_layer_is_loaded_without_embedding_and_head():
+    flags = {"tp_size": 8}
+    plain = got("sglang", LATENT, "0.5.23", **flags)
+    drafted = got("sglang", LATENT, "0.5.23", speculative_algorithm="EAGLE", **flags)
+    added = value(drafted, "weights_memory") - value(plain, "weights_memory")
+    experts = 257 * 3 * 7168 * 2048
+    attention = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * 256 + 128 * 128 * 7168
+    attention += 7 * (7168 * 1536 + 7168 * 576)  # the down-projections are whole on every rank
+    projection = 8 * 2 * 2 * 7168 * 7168  # 16 bits, whole on every rank
+    assert added == pytest.approx((experts + attention + projection) / 8, rel=0.03)
+    assert value(plain, "cell_size") == 61 * 1152
+    assert value(drafted, "cell_size") == 62 * 1152
+    assert drafted.amount("weights_memory").high > value(drafted, "weights_memory") + 2 * 10**8
+
+
+def test_a_release_that_does_not_charge_the_drafts_cache_says_so():
+    older = got("sglang", LATENT, "0.5.12", tp_size=8, speculative_algorithm="EAGLE")
+    assert value(older, "cell_size") == 61 * 1152
+    assert any("out of margin_memory" in note for note in older.notes)
+
+
+def test_a_draft_that_is_not_at_hand_is_named_and_ngrams_have_none():
+    away = got("vllm", LLAMA, speculative_config='{"model": "org/draft", "method": "eagle3"}')
+    assert any("draft whose config is not at hand" in note for note in away.notes)
+    ngram = got("vllm", LLAMA, speculative_config='{"method": "ngram"}')
+    assert not any("draft" in note for note in ngram.notes)
+    assert value(ngram, "bytes_per_block") == value(got("vllm", LLAMA), "bytes_per_block")
+
+
+def test_a_draft_in_a_folder_adds_its_weights_and_its_layers(tmp_path):
+    small = {**LLAMA_8B, "num_hidden_layers": 2, "hidden_size": 2048, "head_dim": 128,
+             "num_attention_heads": 16, "num_key_value_heads": 8, "intermediate_size": 4096}  # fmt: skip
+    folder = tmp_path / "draft"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(small))
+    weights = model_from_config(small, name="draft").weights_bytes().value
+    plain = got("vllm", LLAMA, "0.33.0")
+    config = json.dumps({"method": "draft_model", "model": str(folder)})
+    drafted = got("vllm", LLAMA, "0.33.0", speculative_config=config)
+    assert value(drafted, "weights_memory") - value(plain, "weights_memory") == weights
+    assert value(drafted, "bytes_per_block") == value(plain, "bytes_per_block") * 34 // 32
+    own = got("sglang", LLAMA, "0.5.23", speculative_algorithm="STANDALONE",
+              speculative_draft_model_path=str(folder))  # fmt: skip
+    assert value(own, "cell_size") == 131072 * 34 // 32
+
+
+def test_drafted_tokens_widen_a_convolution_state_and_take_blocks():
+    plain = got("vllm", HYBRID, "0.25.1")
+    drafted = got("vllm", HYBRID, "0.25.1", speculative_config=MTP)
+    channels = 2 * 16 * 128 + 32 * 128
+    state = 3 * channels * 2 + 32 * 128 * 128 * 2
+    assert plain.run.tables["layer_groups"][0]["layer_state_bytes"].best == state
+    wider = drafted.run.tables["layer_groups"][0]["layer_state_bytes"].best
+    assert wider == state + 3 * channels * 2
+    # 16 tokens x 2,048 bytes until a page holds the state: 34 -> 544, 36 -> 560.
+    assert value(plain, "block_tokens") == 544
+    assert value(drafted, "block_tokens") == 560
+    blocks = value(drafted, "blocks_per_request")
+    assert blocks == -(-262144 // 560) + 3 * (1 + 3)
+
+
+def test_speculation_bounds_the_requests_and_cuts_the_sliding_pool_to_them():
+    free = got("sglang", OSS, "0.5.23")
+    radix_off = got("sglang", OSS, "0.5.23", disable_radix_cache=True)
+    assert value(radix_off, "kv_cache_tokens") == value(free, "kv_cache_tokens")
+    cut = got("sglang", OSS, "0.5.23", disable_radix_cache=True, max_running_requests=64)
+    assert value(cut, "swa_request_cap") == 64 * (127 + 128 + 1 + 1) + 2 * 8192 + 1
+    assert value(cut, "kv_cache_tokens") > 1.5 * value(free, "kv_cache_tokens")
+    assert value(cut, "kv_cache_swa_tokens") == value(cut, "swa_request_cap")
+    more = got("sglang", OSS, "0.5.23", disable_radix_cache=True, max_running_requests=128)
+    assert value(more, "kv_cache_tokens") < value(cut, "kv_cache_tokens")
+    drafted = got("sglang", LLAMA, "0.5.23", speculative_algorithm="NGRAM")
+    assert value(drafted, "max_running_requests") == 48
+
+
+@pytest.mark.parametrize("version", ["0.4.6.post5", "0.5.4"])
+def test_older_releases_add_tokens_for_drafts(version):
+    found = got("sglang", LLAMA, version, speculative_algorithm="EAGLE")
+    assert value(found, "draft_tokens") == 48 * (5 * 4 + 8)
+
+
+@pytest.mark.parametrize("text", ["", "null", "[1]", "{", "{'a': ", "9" * 5000, "('x',)"])
+def test_anything_but_an_object_says_nothing(text):
+    assert parse_config(text) == {}
+    assert got("vllm", LLAMA, speculative_config=text).notes is not None
+
+
+def test_a_printed_dict_reads_like_json():
+    assert parse_config("{'method': 'mtp', 'quiet': True}") == {"method": "mtp", "quiet": True}
