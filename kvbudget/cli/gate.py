@@ -179,16 +179,20 @@ def gate(
     from kvbudget.gate.evaluate import Request, run
     from kvbudget.gate.finding import rule_data
     from kvbudget.render import gate as rendering
+    from kvbudget.render.json_v1 import dumps
     from kvbudget.render.output import emit
 
+    as_json = format == "json"
     if list_rules:
-        emit(rendering.rule_list(), file)
+        emit(dumps(rendering.list_document()) if as_json else rendering.rule_list(), file)
         return
     if explain is not None:
-        if explain.upper() not in rule_data():
+        rule = explain.upper()
+        if rule not in rule_data():
             hint = near(explain, rule_data(), "see kvbudget gate --list-rules")
             raise InputError(f"no such rule: {explain}", hint)
-        emit(rendering.explain(explain.upper()), file)
+        text = dumps(rendering.explain_document(rule)) if as_json else rendering.explain(rule)
+        emit(text, file)
         return
     root = Path.cwd()
     if policy is not None:

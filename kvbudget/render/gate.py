@@ -140,6 +140,17 @@ def explain(rule: str) -> str:
     return "\n".join(out) + "\n"
 
 
+def explain_document(rule: str) -> dict[str, Any]:
+    """`kvbudget.gate-explain/1`: the rule as the data states it."""
+    return {"schema": "kvbudget.gate-explain/1", **rule_data()[rule]}
+
+
+def list_document() -> dict[str, Any]:
+    """`kvbudget.gate-list/1`."""
+    rows = [{key: rule[key] for key in ("id", "level", "title")} for rule in rule_data().values()]
+    return {"schema": "kvbudget.gate-list/1", "rules": rows}
+
+
 def rule_list() -> str:
     """One line per rule."""
     return "\n".join(

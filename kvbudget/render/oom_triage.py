@@ -138,13 +138,15 @@ def explanation(name: str, output_format: str) -> str:
     book = catalogue()
     if name == "list":
         if output_format == "json":
-            return dumps({c: r.title for c, r in book.causes.items()})
+            rows = [{"cause": c, "title": r.title} for c, r in book.causes.items()]
+            return dumps({"schema": "kvbudget.oom-triage-list/1", "causes": rows})
         return "\n".join(f"{c:<34} {r.title}" for c, r in book.causes.items())
     row = book.cause(name)
     if output_format == "json":
         import msgspec
 
-        return dumps({"cause": name, **msgspec.to_builtins(row)})
+        schema = {"schema": "kvbudget.oom-triage-explain/1", "cause": name}
+        return dumps({**schema, **msgspec.to_builtins(row)})
     page = cause_page(name, row)
     if output_format == "markdown":
         return page
