@@ -53,7 +53,10 @@ def test_experts_are_divided_by_data_parallel_ranks_too():
     assert one - two == pytest.approx(experts / 16, rel=0.01)
 
 
-@pytest.mark.parametrize(("version", "times"), [("0.33.0", 4), ("0.20.2", 8), ("0.14.1", 8)])
+@pytest.mark.parametrize(
+    ("version", "times"),
+    [("0.33.0", 4), ("0.20.2", 8), ("0.14.1", 8), ("0.11.2", 4), ("0.10.2", 4)],
+)
 def test_a_context_spread_over_ranks(version, times):
     flags = {"tensor_parallel_size": 8, "max_model_len": 8192}
     spread = {"decode_context_parallel_size": 4, "prefill_context_parallel_size": 2}
@@ -62,6 +65,14 @@ def test_a_context_spread_over_ranks(version, times):
     assert value(plain, "blocks_per_request") == times * value(shared, "blocks_per_request")
     per_block = [value(d, "kv_cache_tokens") / value(d, "num_gpu_blocks") for d in (shared, plain)]
     assert per_block[0] == pytest.approx(times * per_block[1], rel=1e-4)
+
+
+@pytest.mark.parametrize("version", ["0.5.18", "0.5.23"])
+def test_ranks_that_share_a_context_print_their_part_and_hold_it_together(version):
+    alone = got("sglang", LATENT, version, tp_size=8)
+    shared = got("sglang", LATENT, version, tp_size=8, dcp_size=4)
+    assert value(shared, "kv_cache_tokens") == value(alone, "kv_cache_tokens")
+    assert value(shared, "max_concurrency") == pytest.approx(4 * value(alone, "max_concurrency"))
 
 
 def test_throughput_mode_doubles_the_defaults_and_nothing_stated():
@@ -87,7 +98,6 @@ def test_prefill_in_one_piece_needs_a_batch_of_the_longest_request():
         ("vllm", LLAMA, {"tensor_parallel_size": 3}, "32 attention heads"),
         ("vllm", LLAMA, {"quantization": "fp8"}, "quantising at load"),
         ("vllm", LLAMA, {"distributed_executor_backend": "external_launcher"}, "LLM()"),
-        ("sglang", LLAMA, {"dcp_size": 2, "tp_size": 4}, "one rank"),
         ("sglang", LLAMA, {"speculative_algorithm": "EAGLE"}, "draft"),
         ("sglang", LLAMA, {"kv_cache_dtype": "fp8"}, "--kv-cache-dtype takes auto"),
         ("sglang", model_from_config(QWEN3_NEXT, name="hybrid"),
