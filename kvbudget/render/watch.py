@@ -8,7 +8,7 @@ from kvbudget.render.text import can_unicode, foreign, plain
 from kvbudget.units import format_size
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from rich.console import RenderableType
     from rich.text import Text
@@ -113,8 +113,11 @@ def _engine_json(engine: EngineState) -> dict[str, Any]:
     }
 
 
-def to_line(state: State) -> str:
-    """One plain line per reading, for pipes and log files."""
+def to_line(state: State, told: Collection[tuple[str, str]] = ()) -> str:
+    """One plain line per reading, for pipes and log files.
+
+    An alarm whose (id, place) the reader was `told` on the line before is only named.
+    """
     parts = [state.sample.time[11:19]]
     for gpu in state.gpus:
         reading = gpu.reading
@@ -128,7 +131,10 @@ def to_line(state: State) -> str:
             text += f" gone in {duration(gpu.eta_s)}"
         parts.append(text)
     parts += [_engine_words(engine) for engine in state.engines]
-    parts += [f"ALARM {a.id} {a.where}: {a.message}" for a in state.alarms]
+    parts += [
+        f"ALARM {a.id}" if (a.id, a.where) in told else f"ALARM {a.id} {a.where}: {a.message}"
+        for a in state.alarms
+    ]
     parts += [f"event: {event}" for event in state.events]
     return plain("  ".join(parts))
 

@@ -26,9 +26,14 @@ class Lines:
 
     def __init__(self, budget: Sequence[Fact], *, json_lines: bool) -> None:
         self._budget, self._json = budget, json_lines
+        self._told: set[tuple[str, str]] = set()
 
     def show(self, state: State, history: dict[str, deque[int]]) -> None:
-        line = dumps(to_json(state, self._budget), indent=None) if self._json else to_line(state)
+        if self._json:
+            line = dumps(to_json(state, self._budget), indent=None)
+        else:
+            line = to_line(state, self._told)
+            self._told = {(alarm.id, alarm.where) for alarm in state.alarms}
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 

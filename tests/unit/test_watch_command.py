@@ -99,3 +99,10 @@ def test_a_record_can_be_replayed(tmp_path):
     run("--once", *url, "--record", str(path))
     assert len(path.read_bytes().splitlines()) == 2
     assert run("--replay", str(path)).returncode == 4
+
+
+def test_an_alarm_is_explained_once_and_named_while_it_lasts(recording):
+    out = run("--replay", recording(leak(1200, 30, 2 * MIB))).stdout.decode()
+    alarmed = [line for line in out.splitlines() if "ALARM margin_eta" in line]
+    assert len(alarmed) > 3
+    assert [("falls by" in line) for line in alarmed] == [True] + [False] * (len(alarmed) - 1)
