@@ -49,6 +49,7 @@ gpu_memory_utilization | ratio | vLLM: the fraction of the card in force
 mem_fraction_static | ratio | SGLang: the fraction in force
 effective_gpu_memory_utilization | ratio | vLLM 0.21 and later: what the setting comes to with the graphs' estimate taken off
 suggested_gpu_memory_utilization | ratio | vLLM 0.21 and later: the setting that keeps the pool as large as without that estimate
+suggested_mem_fraction_static | ratio | SGLang: the fraction above which weights leave something for KV, as the engine says
 requested_memory | B | total x utilisation
 weights_memory | B | weights on this rank ("Model loading took", "model weights take", "Load weight end .. mem usage")
 peak_activation_memory | B | torch peak above weights in the profile run

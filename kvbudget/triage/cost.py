@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.triage.causes import catalogue
+from kvbudget.triage.values import share_in_force, smaller_share
 
 if TYPE_CHECKING:
     from kvbudget.facts import Fact
@@ -21,28 +22,38 @@ def costs(facts: dict[str, Fact], verdict: Verdict) -> list[dict[str, Any]]:
     Empty when total, share, KV bytes or KV tokens are not known: no number is guessed.
     """
     direction = catalogue().cause(verdict.cause).knob
-    share, total = facts.get("gpu_memory_utilization"), facts.get("total_memory")
-    kv, tokens = facts.get("kv_cache_memory"), facts.get("kv_cache_tokens")
-    if direction == "none" or share is None or total is None or kv is None:
+    now, whole = share_in_force(verdict, facts)
+    pool, tokens = _pool(facts), facts.get("kv_cache_tokens")
+    if direction == "none" or now is None or not whole or pool is None:
         return []
-    now = float(share.value)
     if direction == "lower":
-        to = SAFE_SHARE if now > SAFE_SHARE else round(now - 0.05, 2)
+        usual = SAFE_SHARE if now > SAFE_SHARE else round(now - 0.05, 2)
+        to = min(usual, smaller_share(verdict, facts) or usual)
     else:
         to = min(round(now + 0.05, 2), 0.95)
-    if to <= 0 or to == now:
+    if to <= 0 or to == now or (direction == "raise" and to < now):
         return []
-    moved = int((to - now) * int(total.value))
+    moved = int((to - now) * int(whole))
     row: dict[str, Any] = {
         "from": now, "to": to, "kv_bytes": moved,
-        "of_pool": round(moved / int(kv.value), 4) if int(kv.value) > 0 else None,
+        "of_pool": round(moved / pool, 4) if pool > 0 else None,
         "tokens": None, "blocks": None, "requests_8k": None,
     }  # fmt: skip
-    if tokens is not None and int(kv.value) > 0:
-        per_token = int(kv.value) / int(tokens.value)
+    if tokens is not None and pool > 0:
+        per_token = pool / int(tokens.value)
         row["tokens"] = int(moved / per_token)
         row["requests_8k"] = round(moved / per_token / REQUEST_TOKENS, 1)
         blocks = facts.get("num_gpu_blocks")
         if blocks is not None:
-            row["blocks"] = int(moved / (int(kv.value) / int(blocks.value)))
+            row["blocks"] = int(moved / (pool / int(blocks.value)))
     return [row]
+
+
+def _pool(facts: dict[str, Fact]) -> int | None:
+    """Bytes of the pool: printed as one figure, or as K and V."""
+    whole = facts.get("kv_cache_memory")
+    if whole is not None:
+        return int(whole.value)
+    halves = [facts.get(name) for name in ("kv_cache_k_memory", "kv_cache_v_memory")]
+    known = [int(half.value) for half in halves if half is not None]
+    return sum(known) if len(known) == len(halves) else None

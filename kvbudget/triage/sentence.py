@@ -100,7 +100,8 @@ class Sentence:
             return sum(listed)
         if self.total is None or self.free is None:
             return None
-        return max(0, self.total - self.free - own)
+        rest = self.total - self.free - own
+        return rest if rest > self.slack else 0
 
     @property
     def outside_torch(self) -> int | None:

@@ -13,6 +13,7 @@ from kvbudget.triage.rules import Finding, Situation, neighbour_counted, page_ro
 from kvbudget.triage.sentence import Sentence
 from kvbudget.triage.timeline import Event, Timeline
 from kvbudget.triage.without_line import verdict_without_line
+from kvbudget.units import format_amount
 
 if TYPE_CHECKING:
     from kvbudget.facts import Fact
@@ -29,6 +30,7 @@ _MORE_EXACT = frozenset(
 _REFINED = frozenset((BARE, "vram.runtime_buffers"))
 _RECOVERY = 60
 _SLEEPING = ("sleep", "wake_up")
+_RAISED = re.compile(r"\b(?:ERROR|CRITICAL|FATAL)\b|\w(?:Error|Exception):")
 
 
 def judge(reading: LogReading) -> Verdict:
@@ -41,7 +43,9 @@ def judge(reading: LogReading) -> Verdict:
     else:
         verdict = _of(primary, time, facts)
         recovered = _recovered(primary, time)
-        if recovered is not None:
+        if verdict.cause == "vram.rank_imbalance" and _only_warned(primary, time) is not None:
+            verdict = verdict_without_line(time, facts)
+        elif recovered is not None:
             verdict = replace(
                 verdict, cause="none.recovered_retry", confidence="likely", fatal=False,
                 lines=(*verdict.lines, recovered), alternatives=((verdict.cause, "possible"),),
@@ -122,6 +126,8 @@ def _of(event: Event, time: Timeline, facts: dict[str, Fact]) -> Verdict:
     ):
         phase = marked
     sentence = Sentence.of(here)
+    if not sentence.has_figures and cause in _MORE_EXACT:
+        sentence = _chained(event, time) or sentence
     finding: Finding | None = None
     if cause == "unknown.insufficient_evidence":
         pinned = next((e for e in near if e.cause == "host.pinned_alloc_failed"), None)
@@ -166,7 +172,7 @@ def _of(event: Event, time: Timeline, facts: dict[str, Fact]) -> Verdict:
             finding = Finding(
                 cause,
                 "certain",
-                f"the KV budget is {figure.printed}: not positive",
+                f"the KV budget is {format_amount(float(figure.value), figure.unit)}: not positive",
                 "negative_budget",
                 "kv_sizing",
                 (figure.line,),
@@ -206,6 +212,17 @@ def _of(event: Event, time: Timeline, facts: dict[str, Fact]) -> Verdict:
         cause, confidence, phase, event.rank, _fatal(event, time), lines, why,
         _alternatives(cause, sentence, phase), missing, (), sentence if sentence.has_figures else None, rule,
     )  # fmt: skip
+
+
+def _chained(event: Event, time: Timeline) -> Sentence | None:
+    """The allocator sentence that a more exact message, raised from it, goes with."""
+    before = [
+        e for e in time.of_kind("cause")
+        if e.cause == BARE and e.position < event.position and abs(e.line - event.line) <= CHAIN
+        and (e.rank == event.rank or None in (e.rank, event.rank))
+    ]  # fmt: skip
+    said = Sentence.of(time.facts_at(before[-1].record)) if before else None
+    return said if said is not None and said.has_figures else None
 
 
 def _starting(event: Event, time: Timeline) -> bool:
@@ -249,7 +266,7 @@ def _from_figures(time: Timeline, facts: dict[str, Fact]) -> Verdict | None:
         figure.rank,
         True,
         (figure.line,),
-        f"the KV budget is {figure.printed}: weights and peak exceed the share",
+        f"the KV budget is {format_amount(float(figure.value), figure.unit)}: weights and peak exceed the share",
         rule="negative_budget",
     )
 
@@ -273,10 +290,11 @@ def _recovered(event: Event, time: Timeline) -> int | None:
     """The line on which the program says that it tries again, when nothing failed after it."""
     retry = [
         e for e in time.of_kind("hint")
-        if e.cause == "none.recovered_retry" and e.position > event.position and abs(e.line - event.line) <= _RECOVERY
+        if e.cause == "none.recovered_retry" and abs(e.line - event.line) <= _RECOVERY
+        and (e.position > event.position or e.line == event.line)
     ]  # fmt: skip
     if not retry:
-        return None
+        return _only_warned(event, time) if event.quiet and event.entry.fatal else None
     again = [
         e for e in time.events
         if e.position > retry[0].position and (
@@ -285,6 +303,22 @@ def _recovered(event: Event, time: Timeline) -> int | None:
         )
     ]  # fmt: skip
     return None if again else retry[0].line
+
+
+def _only_warned(event: Event, time: Timeline) -> int | None:
+    """The next start-up line after a message without an error level, when nothing failed then."""
+    if _RAISED.search(event.text):
+        return None
+    trouble = [
+        e for e in time.events
+        if e.line == event.line or e.position > event.position
+        if e.entry.id in ("generic.traceback", "generic.exception")
+        or (e.entry.kind == "consequence" and e.cause)
+        or (e.entry.kind == "cause" and e.entry.fatal is not False and e.line != event.line)
+    ]  # fmt: skip
+    if trouble:
+        return None
+    return next((line for line, _ in time.marks if time.before(event.line, line)), None)
 
 
 def _alternatives(cause: str, sentence: Sentence, phase: str | None) -> tuple[tuple[str, str], ...]:
