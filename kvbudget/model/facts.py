@@ -61,6 +61,11 @@ def model_facts(
     if pool is not None and windows:
         less = model.model_type in pool.get("window_less_one", ())
         numbers["swa_window"] = max(windows) - less
+    for row in constants(setting.engine).get("state_buffers", []):
+        if model.model_type in row["model_types"] and holds(
+            setting.version or NEWEST, row["versions"]
+        ):
+            numbers["state_extra_slots"] = int(row["slots"])
     vision = model.config.get("vision_config")
     if isinstance(vision, dict):
         layers = vision.get("num_hidden_layers") or vision.get("depth")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from model_configs import DEEPSEEK_V3, LLAMA_8B, QWEN3_235B, QWEN3_NEXT
+from model_configs import DEEPSEEK_V3, LLAMA_8B, QWEN3_235B
 
 from kvbudget.derive.assemble import derive
 from kvbudget.derive.catalogue import find_gpu
@@ -100,8 +100,6 @@ def test_prefill_in_one_piece_needs_a_batch_of_the_longest_request():
         ("vllm", LLAMA, {"distributed_executor_backend": "external_launcher"}, "LLM()"),
         ("sglang", LLAMA, {"speculative_algorithm": "EAGLE"}, "draft"),
         ("sglang", LLAMA, {"kv_cache_dtype": "fp8"}, "--kv-cache-dtype takes auto"),
-        ("sglang", model_from_config(QWEN3_NEXT, name="hybrid"),
-         {"speculative_algorithm": "EAGLE"}, "state per draft token"),
     ],
 )  # fmt: skip
 def test_what_the_figures_leave_out_is_said(engine, model, flags, said):

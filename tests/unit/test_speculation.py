@@ -130,3 +130,34 @@ def test_anything_but_an_object_says_nothing(text):
 
 def test_a_printed_dict_reads_like_json():
     assert parse_config("{'method': 'mtp', 'quiet': True}") == {"method": "mtp", "quiet": True}
+
+
+@pytest.mark.parametrize(("version", "padding"), [("0.5.15", 0), ("0.5.18", 1), ("0.5.23", 1)])
+def test_states_of_drafted_tokens_come_out_of_the_states_share(version, padding):
+    plain = got("sglang", HYBRID, version, tp_size=4)
+    drafted = got("sglang", HYBRID, version, tp_size=4, speculative_algorithm="NGRAM")
+    assert value(drafted, "state_memory") < value(plain, "state_memory")
+    assert value(drafted, "state_ratio") == 5
+    state = value(drafted, "state_bytes_per_request")
+    slots = value(drafted, "state_slots")
+    requests = min(48, slots // 5)
+    held = slots + padding + (requests + padding) * 4
+    assert value(drafted, "state_memory") == held * state
+    assert value(drafted, "max_running_requests") == requests
+    # What the drafts give back goes to the tokens.
+    assert value(drafted, "kv_cache_memory") > value(plain, "kv_cache_memory")
+
+
+@pytest.mark.parametrize("version", ["0.5.9", "0.5.12", "0.5.15", "0.5.18", "0.5.23"])
+def test_state_slots_as_set_and_one_per_request_without_a_prefix_cache(version):
+    stated = got("sglang", HYBRID, version, tp_size=4, max_mamba_cache_size=40)
+    assert value(stated, "state_slots") == 40
+    single = got("sglang", HYBRID, version, tp_size=4, disable_radix_cache=True,
+                 max_running_requests=64)  # fmt: skip
+    assert value(single, "state_slots") == 64
+    assert value(single, "state_memory") > 1.5 * value(stated, "state_memory")
+
+
+def test_where_the_states_of_drafts_are_not_modelled_it_is_said():
+    older = got("sglang", HYBRID, "0.5.7", tp_size=4, speculative_algorithm="NGRAM")
+    assert any("state per draft token" in note for note in older.notes)
