@@ -145,7 +145,7 @@ def plan(
     from kvbudget.knowledge.where import overlaid
     from kvbudget.plan.document import plan_document
     from kvbudget.plan.search import Asked
-    from kvbudget.plan.solve import solve
+    from kvbudget.plan.solve import more_cards, solve
 
     inputs = _inputs(model, engine, engine_version, gpu, gpu_memory, flags, env, facts, assume)
     with overlaid(knowledge):
@@ -153,7 +153,7 @@ def plan(
         if len(wanted) > 1:
             raise InputError("plan works for one engine at a time", "name the engine")
         asked = Asked(context, concurrency, gpus)
-        return plan_document(asked, solve(wanted[0], asked))
+        return plan_document(asked, solve(wanted[0], asked), lambda: more_cards(wanted[0], asked))
 
 
 def diff(a: Path | str, b: Path | str) -> Document:

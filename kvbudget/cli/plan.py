@@ -73,7 +73,7 @@ def plan(
     from kvbudget.knowledge.where import overlaid
     from kvbudget.plan.document import plan_document
     from kvbudget.plan.search import Asked
-    from kvbudget.plan.solve import solve
+    from kvbudget.plan.solve import more_cards, solve
     from kvbudget.render.json_v1 import dumps
     from kvbudget.render.output import emit
 
@@ -89,7 +89,7 @@ def plan(
             raise InputError("plan works for one engine at a time", "--engine vllm")
         asked = Asked(None if context is None else token_count(context), concurrency, gpus)
         options = solve(wanted[0], asked)
-        payload = plan_document(asked, options)
+        payload = plan_document(asked, options, lambda: more_cards(wanted[0], asked))
     if format is Format.json:
         emit(dumps(payload), output)
     else:

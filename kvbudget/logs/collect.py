@@ -46,6 +46,8 @@ class LogReading:
     """the input ends without a newline"""
     repeated_lines: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
+    sized: set[str | None] = field(default_factory=set)
+    """ranks whose pool is sized in the run at hand"""
     """lines on which a start-up begins after an earlier one had come as far as its pool"""
 
     def best(self, name: str, rank: str | None = None) -> Fact | None:
@@ -102,7 +104,7 @@ def _read(reading: LogReading, found: Iterable[Record], matcher: Matcher) -> Non
             if len(reading.hits) < MAX_FACTS:
                 reading.hits.append(hit)
             if hit.pattern.entry.milestone:
-                _reached(reading, hit.line, hit.pattern.entry.milestone)
+                _reached(reading, hit.line, hit.pattern.entry.milestone, hit.rank)
             for fact in facts_of(hit):
                 key = (fact.name, fact.rank, fact.value)
                 if key not in seen and len(seen) < MAX_FACTS:
@@ -111,14 +113,17 @@ def _read(reading: LogReading, found: Iterable[Record], matcher: Matcher) -> Non
     reading.facts.sort(key=lambda fact: fact.line)
 
 
-def _reached(reading: LogReading, line: int, phase: str) -> None:
-    """Notes a change of phase; a start after a pool was sized is another run."""
-    if reading.milestones and reading.milestones[-1][1] == phase:
-        return
-    last = reading.starts[-1] if reading.starts else 0
-    if phase == "dist_init" and any(p in SIZED for at, p in reading.milestones if at > last):
+def _reached(reading: LogReading, line: int, phase: str, rank: str | None) -> None:
+    """Notes a change of phase; a start after this rank sized its pool is another run."""
+    if phase in SIZED:
+        reading.sized.add(rank)
+    elif phase == "dist_init" and (
+        rank in reading.sized or None in reading.sized or (rank is None and reading.sized)
+    ):
         reading.starts.append(line)
-    reading.milestones.append((line, phase))
+        reading.sized.clear()
+    if not reading.milestones or reading.milestones[-1][1] != phase:
+        reading.milestones.append((line, phase))
 
 
 def _best(hits: list[Hit]) -> list[Hit]:

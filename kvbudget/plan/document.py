@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Any
 from kvbudget.derive.document import document, step_object
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from kvbudget.plan.search import Asked, Option
 
 
-def plan_document(asked: Asked, options: Sequence[Option]) -> dict[str, Any]:
-    """The JSON object; every option carries its result, margin and derivation."""
+def plan_document(
+    asked: Asked, options: Sequence[Option], more: Callable[[], int | None]
+) -> dict[str, Any]:
+    """The JSON object; every option carries its result, margin and derivation.
+
+    `more` says how many cards would do; it is asked where no option serves what is wanted.
+    """
+    served = any(option.verdict != "no" for option in options)
     first = document(options[0].derived) if options else {}
     return {
         "schema": "kvbudget.plan/1",
@@ -21,6 +27,7 @@ def plan_document(asked: Asked, options: Sequence[Option]) -> dict[str, Any]:
         "engine_version": first.get("engine_version"),
         "model": first.get("model"),
         "asked": {"context": asked.context, "concurrency": asked.concurrency, "gpus": asked.gpus},
+        "gpus_needed": None if served else more(),
         "options": [_option(option) for option in options],
         "notes": first.get("notes", []),
     }

@@ -33,10 +33,14 @@ WORTH = 0.005
 """A smaller batch is worth naming where it frees more than this share of the card."""
 NEAREST = 3
 MOST_CARDS = 1024
+NODE = 16
+"""Cards up to which a plan looks on where those allowed do not do."""
 
 
 def solve(request: Request, asked: Asked) -> list[Option]:
     """Answers, the best first: few cards, no loss of precision, no slower prefill, few flags.
+
+    Where none serves what is wanted, the nearest: those that lack least.
 
     Raises MissingFact where no budget can be derived.
     """
@@ -52,8 +56,10 @@ def solve(request: Request, asked: Asked) -> list[Option]:
             found += _answers(Search.of(request, asked, levers))
         fewest_found = any(option.verdict == "fits" for option in found)
     served = [option for option in found if option.verdict != "no"]
-    kept = _undominated(served, names) if served else _nearest(found, asked, names)
-    ordered = sorted(kept, key=lambda option: _rank(option, asked, names))
+    ordered = _nearest(found, asked, names)
+    if served:
+        kept = _undominated(served, names)
+        ordered = sorted(kept, key=lambda option: _rank(option, asked, names))
     return [replace(option, buys=tuple(gains(option, names))) for option in ordered]
 
 
@@ -72,7 +78,28 @@ def _rank(option: Option, asked: Asked, names: Names) -> tuple[float, ...]:
 
 
 def _nearest(options: list[Option], asked: Asked, names: Names) -> list[Option]:
-    return sorted(options, key=lambda o: (-o.concurrency, *_rank(o, asked, names)))[:NEAREST]
+    def lack(option: Option) -> tuple[float, ...]:
+        pool = option.derived.amount("kv_cache_memory")
+        return (
+            -option.concurrency,
+            -pool.value if pool is not None and not option.concurrency else 0.0,
+            *_rank(option, asked, names),
+        )
+
+    return sorted(options, key=lack)[:NEAREST]
+
+
+def more_cards(request: Request, asked: Asked) -> int | None:
+    """The fewest cards of one node, beyond those allowed, that serve it; None where none do."""
+    names = names_of(request.engine, request.version)
+    wider = replace(asked, gpus=NODE)
+    for cards in _ranks(request, wider, names):
+        count = int(cards.get(names.tensor) or 1)
+        if count > asked.gpus and any(
+            option.verdict != "no" for option in _answers(Search.of(request, wider, cards))
+        ):
+            return count
+    return None
 
 
 def _undominated(options: list[Option], names: Names) -> list[Option]:

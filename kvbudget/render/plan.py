@@ -29,7 +29,10 @@ def render_plan(payload: dict[str, Any], options: Sequence[Option], *, markdown:
             _gib(result["kv_cache_memory"]), _count(result["kv_cache_tokens"]),
             _gib(row["margin_memory"]), row["command"] or "(defaults)",
         ))  # fmt: skip
-    blocks = [f"## {title}" if markdown else title, _table(cells, markdown=markdown)]
+    blocks = [f"## {title}" if markdown else title]
+    if all(row["verdict"] == "no" for row in payload["options"]):
+        blocks.append(_nothing(payload))
+    blocks.append(_table(cells, markdown=markdown))
     bought = list(_bought(payload["options"]))
     if bought:
         blocks.append("\n".join(["What each flag buys:", *([""] if markdown else []), *bought]))
@@ -39,6 +42,15 @@ def render_plan(payload: dict[str, Any], options: Sequence[Option], *, markdown:
         blocks.append("derivation of the first option")
         blocks.append(f"```\n{steps}\n```" if markdown else steps)
     return "\n\n".join(blocks)
+
+
+def _nothing(payload: dict[str, Any]) -> str:
+    cards = payload["asked"]["gpus"]
+    said = f"NOTHING FITS on {cards} card{'s' if cards > 1 else ''}; the nearest stand below."
+    needed = payload["gpus_needed"]
+    if needed is not None:
+        return f"{said} {needed} cards would do: --gpus {needed}"
+    return f"{said} A smaller checkpoint, a shorter context or fewer requests would have to do"
 
 
 def _bought(options: Sequence[dict[str, Any]]) -> Iterator[str]:

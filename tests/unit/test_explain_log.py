@@ -195,3 +195,21 @@ def test_an_overlay_of_plain_files_is_read(tmp_path):
     code, report = explain(b"mypool 4096 tokens\n", "--knowledge", str(tmp_path))
     assert code == 0
     assert report["facts"][0]["value"] == 4096
+
+
+RANK_START = """\
+[2026-01-05 10:00:00 TP{rank}] Init torch distributed begin.
+[2026-01-05 10:00:01 TP{rank}] Load weight begin. avail mem=39.00 GB
+[2026-01-05 10:00:09 TP{rank}] Memory pool end. avail mem=4.00 GB
+"""
+
+
+def test_ranks_one_after_the_other_are_one_run() -> None:
+    """A log sorted by rank, or the files of ranks put together, holds one start of each."""
+    ranks = "".join(RANK_START.format(rank=rank) for rank in range(3))
+    again = ranks + RANK_START.format(rank=1)
+    once, twice = (
+        {note["id"]: note for note in explain(text.encode())[1]["notes"]} for text in (ranks, again)
+    )
+    assert "several_runs" not in once
+    assert twice["several_runs"]["lines"] == [10]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from kvbudget.derive.request import Request
 from kvbudget.errors import InputError
 from kvbudget.model.config import model_from_config
 from kvbudget.plan.search import Asked, first_true
-from kvbudget.plan.solve import solve
+from kvbudget.plan.solve import more_cards, solve
 
 LLAMA = model_from_config(LLAMA_8B, name="Llama-3-8B")
 LARGE = model_from_config(LLAMA_70B, name="Llama-3-70B")
@@ -99,3 +101,22 @@ def test_the_nearest_options_are_ones_the_engine_would_start_with():
     options = solve(Request("vllm", None, LARGE, H100), Asked(4096, 64))
     assert {o.verdict for o in options} == {"no"}
     assert all(o.derived.amount("startup_check").value == 1 for o in options)
+
+
+def test_where_nothing_fits_the_nearest_lack_least_and_the_cards_that_would_do_are_named():
+    """A 70B in 16 bits: 132 GiB of weights, more than two cards of 79 GiB with their terms."""
+    request, asked = Request("vllm", None, LARGE, H100), Asked(32768, 4, gpus=1)
+    options = solve(request, asked)
+    assert {option.verdict for option in options} == {"no"}
+    needed = more_cards(request, asked)
+    assert needed is not None
+    assert all(o.verdict == "no" for o in solve(request, replace(asked, gpus=needed // 2)))
+    assert any(o.verdict != "no" for o in solve(request, replace(asked, gpus=needed)))
+    nearest = solve(Request("vllm", None, LARGE, L4), Asked(8192, 4, gpus=4))
+    assert nearest[0].flags["tensor_parallel_size"] == 4
+    pools = [o.derived.amount("kv_cache_memory").value for o in nearest]
+    assert pools == sorted(pools, reverse=True)
+
+
+def test_no_number_of_cards_of_a_node_may_do():
+    assert more_cards(Request("vllm", None, LARGE, find_gpu("t4")), Asked(8192, 4000)) is None
