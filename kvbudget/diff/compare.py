@@ -110,7 +110,7 @@ def _cause(name: str, a: Side, b: Side, changed: Sequence[str]) -> tuple[str, st
         return "flag model", f"{a.flags['model']} -> {b.flags['model']}"
     if a.version and b.version and a.version != b.version:
         return "version", f"{a.engine} {a.version} -> {b.version}"
-    if name in ("total_memory", "free_memory"):
+    if name in ("total_memory", "free_memory", "avail_memory_before_weights"):
         return "unexplained", "another card, driver or neighbour"
     return "unexplained", "no changed flag or version that this figure depends on"
 

@@ -12,7 +12,7 @@ from kvbudget.derive.settings import LOGGED_SWITCHES
 from kvbudget.derive.shapes import DeriveShape, ExplainShape, require
 from kvbudget.derive.sources import fact_evidence, profile_terms
 from kvbudget.errors import InputError
-from kvbudget.formula.registry import engine_names
+from kvbudget.formula.registry import engine_names, load_engine
 from kvbudget.jsonfile import MAX_BYTES, parse_object
 from kvbudget.logs.scan import open_input, unpacking
 
@@ -122,13 +122,15 @@ def _split(
     from kvbudget.derive.flags import load_flags
 
     known = load_flags(engine) if engine in engine_names() else {}
+    roles = load_engine(str(engine)).raw["roles"] if known else {}
     settings = {flag.fact for flag in known.values()} | set(known)
     flags: dict[str, Any] = {}
     numbers: dict[str, Amount] = {}
-    for name, item in evidence.items():
+    for fact, item in evidence.items():
+        name = roles.get(fact, fact)  # a log says what it is, an engine how its flag is spelled
         if name in settings and name not in ("kv_cache_memory", "num_gpu_blocks"):
             value = item.value.value if isinstance(item.value, Amount) else item.value
-            flags[name] = LOGGED_SWITCHES.get(value, value)
+            flags[name] = LOGGED_SWITCHES.get(str(value), value)
         elif isinstance(item.value, Amount):
             numbers[name] = item.value
     return Side(label, engine, version, numbers, flags)

@@ -198,9 +198,9 @@ def test_an_overlay_of_plain_files_is_read(tmp_path):
 
 
 RANK_START = """\
-[2026-01-05 10:00:00 TP{rank}] Init torch distributed begin.
+[2026-01-05 10:00:00 TP{rank}] Init torch distributed ends. mem usage=0.50 GB
 [2026-01-05 10:00:01 TP{rank}] Load weight begin. avail mem=39.00 GB
-[2026-01-05 10:00:09 TP{rank}] Memory pool end. avail mem=4.00 GB
+[2026-01-05 10:00:09 TP{rank}] KV Cache is allocated. #tokens: 9000, K size: 2.00 GB, V size: 2.00 GB
 """
 
 

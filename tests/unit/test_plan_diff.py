@@ -220,3 +220,22 @@ def test_a_log_without_graphs_derives_without_graphs(folder):
     assert got["result"]["bytes_per_token"] == 65536
     graphs = next(s for s in got["steps"] if s["name"] == "cuda_graph_memory_applied")
     assert graphs["value"] == 0
+
+
+def test_a_role_that_the_engine_spells_its_own_way_is_a_changed_flag(tmp_path):
+    """SGLang's log says tp_size; the fact is tensor_parallel_size, a setting and no figure."""
+    text = (
+        "[2026-01-05 10:00:00] server_args=ServerArgs(model_path='a/b', mem_fraction_static=0.8, tp_size={tp})\n"
+        "[2026-01-05 10:00:01 TP0] Load weight begin. avail mem=39.00 GB\n"
+        "[2026-01-05 10:00:09 TP0] Load weight end. type=X, dtype=torch.bfloat16, "
+        "avail mem={left}.00 GB, mem usage={weights}.00 GB.\n"
+    )
+    for name, tp, weights in (("a.log", 2, 20), ("b.log", 4, 10)):
+        (tmp_path / name).write_text(text.format(tp=tp, weights=weights, left=39 - weights))
+    code, said = call("diff", tmp_path / "a.log", tmp_path / "b.log", "--format", "json")
+    assert code == 0
+    found = json.loads(said)
+    assert found["flags"] == [{"name": "tp_size", "a": 2, "b": 4}]
+    causes = {row["name"]: row["cause"] for row in found["terms"]}
+    assert "tensor_parallel_size" not in causes
+    assert causes["weights_memory"] == "flag tp_size"
