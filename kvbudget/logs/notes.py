@@ -35,7 +35,9 @@ def notes_of(reading: LogReading, budgets: list[Budget]) -> Iterator[Note]:
     yield from _line_notes(reading)
     yield from _kv_notes(by_name)
     yield from _budget_notes(budgets)
-    yield from _margin_notes(by_name, verbose_setting(reading.engine))
+    if not budgets:
+        yield from _no_budget_note(by_name, verbose_setting(reading.engine))
+    yield from _margin_notes(by_name)
     yield from _unit_notes(reading)
 
 
@@ -148,7 +150,21 @@ def _budget_notes(budgets: list[Budget]) -> Iterator[Note]:
                 )  # fmt: skip
 
 
-def _margin_notes(facts: dict[str, list[Fact]], verbose: str | None) -> Iterator[Note]:
+def _no_budget_note(facts: dict[str, list[Fact]], verbose: str | None) -> Iterator[Note]:
+    """Why no budget adds up, and who supplies the rest."""
+    known = facts["kv_cache_memory"] or facts["weights_memory"]
+    if not known:
+        return
+    printer = f"{verbose} prints them where the release has them, " if verbose else ""
+    yield Note(
+        "not_printed_by_version", "info",
+        f"no budget: not all of its terms are in this text; {printer}"
+        "kvbudget derive MODEL --gpu NAME --from-log FILE works them out",
+        (known[0].line,),
+    )  # fmt: skip
+
+
+def _margin_notes(facts: dict[str, list[Fact]]) -> Iterator[Note]:
     free, wanted, total = (
         next((f for f in facts[n] if isinstance(f.value, int)), None)
         for n in ("free_memory", "requested_memory", "total_memory")
@@ -171,13 +187,6 @@ def _margin_notes(facts: dict[str, list[Fact]], verbose: str | None) -> Iterator
                 "this engine took its first snapshot",
                 (free.line,),
             )  # fmt: skip
-    if facts["kv_cache_memory"] and not facts["weights_memory"]:
-        yield Note(
-            "not_printed_by_version", "info",
-            "the terms beside KV are not in this text"
-            + (f"; {verbose} prints them where the release has them" if verbose else ""),
-            (facts["kv_cache_memory"][0].line,),
-        )  # fmt: skip
     if facts["kv_cache_memory"] or facts["kv_cache_tokens"]:
         first = (facts["kv_cache_memory"] or facts["kv_cache_tokens"])[0]
         yield Note(

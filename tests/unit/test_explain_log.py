@@ -213,3 +213,17 @@ def test_ranks_one_after_the_other_are_one_run() -> None:
     )
     assert "several_runs" not in once
     assert twice["several_runs"]["lines"] == [10]
+
+
+def test_a_text_without_a_budget_says_why_and_what_supplies_it() -> None:
+    """An INFO log of a release that prints its terms at DEBUG only."""
+    text = (
+        "INFO 01-02 03:04:05 [gpu_model_runner.py:1] Model loading took 20.5 GiB memory and 9.1 seconds\n"
+        "INFO 01-02 03:04:06 [gpu_worker.py:1] Available KV cache memory: 11.5 GiB\n"
+    )
+    notes = {note["id"]: note for note in explain(text.encode())[1]["notes"]}
+    said = notes["not_printed_by_version"]["message"]
+    assert "VLLM_LOGGING_LEVEL=DEBUG" in said
+    assert "--from-log" in said
+    whole = (SAMPLES / "vllm-llama3-8b.log").read_bytes()
+    assert "not_printed_by_version" not in {n["id"] for n in explain(whole)[1]["notes"]}
