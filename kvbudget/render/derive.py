@@ -97,7 +97,15 @@ def _row(label: str, amount: Amount) -> tuple[str, str, str]:
 def _why(derived: Derived) -> str:
     pool, needed = derived.amount("kv_cache_memory"), derived.amount("kv_memory_needed")
     if pool is not None and pool.value <= 0:
-        return "the rest leaves no memory for a KV pool"
+        share = derived.amount("requested_memory")
+        if share is None:
+            return "nothing is left for a KV pool"
+        rows = budget_rows(derived)
+        held = sum(amount.value for label, amount, _ in rows if label != "kv_cache_memory")
+        return (
+            f"nothing is left for a KV pool: {held / GIB:.2f} GiB are taken, the share is "
+            f"{share.value / GIB:.2f} GiB; kvbudget plan looks for flags that fit"
+        )
     length = derived.amount("max_model_len")
     longest = derived.amount("max_model_len_that_fits")
     if needed is None or pool is None or length is None:
