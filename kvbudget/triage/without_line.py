@@ -108,11 +108,16 @@ def verdict_without_line(time: Timeline, facts: dict[str, Fact]) -> Verdict:
     guessed = _from_frames(frames, owner, phase, facts, time, first)
     if guessed is not None:
         return guessed
+    why = "something failed, and the line that says why is not in this text"
+    missing = "the exception line below the last frame"
+    tails = {e.line for e in consequences}
+    own = [e for e in trouble if e.entry.id == "generic.exception" and e.line not in tails]
+    if own:
+        why = f"it failed with an exception that no memory cause prints (line {own[0].line})"
+        missing = "an earlier error about memory, if there was one; else it is not about memory"
     return Verdict(
         "unknown.insufficient_evidence", "unknown", phase, first.rank, True, (first.line,),
-        "something failed, and the line that says why is not in this text",
-        tuple((c, "possible") for c in _FITS.get(phase or "", ())),
-        ("the exception line below the last frame",),
+        why, tuple((c, "possible") for c in _FITS.get(phase or "", ())), (missing,),
     )  # fmt: skip
 
 

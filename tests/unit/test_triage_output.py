@@ -102,3 +102,12 @@ def test_the_pages_are_those_of_the_catalogue() -> None:
 def test_markdown_keeps_foreign_text_in_code_spans() -> None:
     text = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. <b>`x`</b>"
     assert "<b>" not in markdown(result(text)).replace("`" + text.replace("`", "'") + "`", "")
+
+
+def test_an_exception_that_is_not_about_memory_is_said_to_be_none() -> None:
+    """The line that decides is there; no line of the text is missing."""
+    other = result("ValueError: max_model_len (90000) is greater than the derived one (70000).")
+    cut = result('Traceback (most recent call last):\n  File "a.py", line 1, in b\n')
+    assert other["verdict"]["cause"] == cut["verdict"]["cause"] == "unknown.insufficient_evidence"  # type: ignore[index]
+    assert "not about memory" in other["verdict"]["missing"][0]  # type: ignore[index]
+    assert "below the last frame" in cut["verdict"]["missing"][0]  # type: ignore[index]
