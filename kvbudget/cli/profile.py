@@ -85,12 +85,20 @@ def register(app: typer.Typer) -> None:
         max_num_batched_tokens: Annotated[
             int | None,
             typer.Option(
-                "--max-num-batched-tokens", metavar="T", min=1, help="Tokens of the forward pass."
+                "--max-num-batched-tokens",
+                metavar="T",
+                min=1,
+                help="Tokens of the forward pass.  [default: the release's on the card]",
             ),
         ] = None,
         max_num_seqs: Annotated[
             int | None,
-            typer.Option("--max-num-seqs", metavar="S", min=1, help="Rows of the sampler."),
+            typer.Option(
+                "--max-num-seqs",
+                metavar="S",
+                min=1,
+                help="Rows of the sampler.  [default: the release's on the card]",
+            ),
         ] = None,
         utilization: Annotated[
             float | None,
@@ -98,7 +106,7 @@ def register(app: typer.Typer) -> None:
                 "--gpu-memory-utilization",
                 "--mem-fraction-static",
                 metavar="U",
-                help="The engine's fraction.",
+                help="The engine's fraction.  [default: the release's]",
             ),
         ] = None,
         tp: Annotated[

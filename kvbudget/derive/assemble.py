@@ -97,10 +97,23 @@ def _stage_count(request: Request, engine: Engine, version: str) -> int:
     return max(1, int(value or 1))
 
 
-def _one_rank(
+def settled(request: Request) -> dict[str, Amount]:
+    """Every number the release takes or comes to on such a card, as far as facts reach.
+
+    Nothing is demanded: without a model or a card their numbers are absent.
+    """
+    engine = load_engine(request.engine)
+    version = request.version or engine.latest
+    selectors = engine.selectors(version, request.env)
+    facts, run = _run(request, engine, version, selectors, engine.programs(version, selectors), 0)
+    reached = {name: run.amount(name) for name in run.numbers}
+    return {**facts.numbers, **{name: found for name, found in reached.items() if found}}
+
+
+def _run(
     request: Request, engine: Engine, version: str, selectors: Mapping[str, str],
     programs: list[Program], stage: int,
-) -> Derived:  # fmt: skip
+) -> tuple[Gathered, Run]:  # fmt: skip
     facts = Gathered()
     for name, value in selectors.items():
         facts.text(name, value, Provenance("engine_default", f"{engine.name} {version}"))
@@ -116,6 +129,14 @@ def _one_rank(
         if 0 < fitted < wanted:
             facts.numbers["max_model_len"] = Amount.exact(fitted, "tok")
             run = evaluate(programs, facts.facts())
+    return facts, run
+
+
+def _one_rank(
+    request: Request, engine: Engine, version: str, selectors: Mapping[str, str],
+    programs: list[Program], stage: int,
+) -> Derived:  # fmt: skip
+    facts, run = _run(request, engine, version, selectors, programs, stage)
     if run.amount("kv_cache_memory") is None and run.amount("kv_cache_tokens") is None:
         run.need("kv_cache_memory" if "kv_cache_memory" in run.units else "kv_cache_tokens")
     notes = [*request.notes, *engine.version_notes(version), *facts.notes]

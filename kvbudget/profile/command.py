@@ -75,6 +75,8 @@ def run_command(options: Options, on_phase: Callable[[str], None]) -> Outcome:
 def make_job(options: Options) -> Job:
     """The job of a run. Raises InputError for a missing model or a fraction outside (0, 1]."""
     from kvbudget.derive.build import assumed_fields
+    from kvbudget.model.config import load_model
+    from kvbudget.profile.defaults import engine_defaults
     from kvbudget.profile.policy import load_policy
     from kvbudget.units import parse_size
 
@@ -94,17 +96,30 @@ def make_job(options: Options) -> Job:
 
             capacity = int(find_gpu(options.gpu).total.value)
     policy = load_policy(options.policy or DEFAULT_POLICY)
-    fraction = 0.9 if options.utilization is None else options.utilization
-    if not 0 < fraction <= 1:
-        raise InputError(f"a fraction of {fraction:g} is not in (0, 1]", "0.9 is usual")
+    stated = options.utilization
+    if stated is not None and not 0 < stated <= 1:
+        raise InputError(f"a fraction of {stated:g} is not in (0, 1]", "0.9 is usual")
     _refuse(options, device)
+    assume = assumed_fields(options.assume)
+    own = engine_defaults(
+        policy, load_model(bundled_model(options.model), assume=assume), card=options.gpu,
+        capacity=capacity, device=device, index=index, ranks=(options.tp, options.pp),
+    )  # fmt: skip
+    unset = [
+        f"{name} {value:g}" for name, value, given in (
+            ("tokens", own.tokens, options.tokens), ("requests", own.requests, options.requests),
+            ("fraction", own.fraction, stated),
+        ) if given is None
+    ]  # fmt: skip
     return Job(
         model=bundled_model(options.model), device=device, policy=policy.name,
-        tokens=options.tokens or 2048, requests=options.requests or 256, utilization=fraction,
+        tokens=options.tokens or own.tokens, requests=options.requests or own.requests,
+        utilization=own.fraction if stated is None else stated,
+        defaulted=f"unset, as {policy.name} on {own.card}: {', '.join(unset)}" if unset else "",
         tp=options.tp, pp=options.pp, ep=options.tp if options.expert_parallel else 1,
         runner=options.runner, load=options.load_format, graphs=options.graphs, all_graphs=options.all_graphs, dtype=options.dtype,
         capacity=capacity, card=options.gpu, decode_steps=options.decode_steps,
-        device_index=index, assume=assumed_fields(options.assume),
+        device_index=index, assume=assume,
     )  # fmt: skip
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kvbudget.derive.catalogue import find_gpu
 from kvbudget.model.activation import Batch, Peak, activation_peak
-from kvbudget.model.eras import Setting, choose, constants
+from kvbudget.model.eras import choose, constants
 from kvbudget.model.estimate import estimate
 from kvbudget.profile.device import TRACKED
+from kvbudget.profile.split import setting_of
 from kvbudget.units import GIB
 
 if TYPE_CHECKING:
@@ -30,15 +32,8 @@ def beside_the_model(
     `agrees`: the measured value lies in the modelled band; null where it cannot be compared.
     """
     scene = record.scene
-    card = None
-    if job.card is not None:
-        from kvbudget.derive.catalogue import find_gpu
-
-        card = find_gpu(job.card)
-    setting = Setting(
-        policy.engine, policy.version, tp=job.tp, pp=job.pp, peer=card.peer if card else None,
-        compute_capability=scene.compute_capability or (card.compute_capability if card else None),
-    )  # fmt: skip
+    setting = setting_of(job, policy, scene)
+    card = find_gpu(job.card) if job.card is not None else None
     sms = scene.sm_count or (card.sm_count if card else None)
     batch = Batch(job.tokens, job.requests, sm_count=sms)
     terms = estimate(
@@ -68,7 +63,7 @@ def beside_the_model(
                          terms[name].formula))  # fmt: skip
     if worst.forward is None or "activation_band" not in constants(policy.engine):
         return rows, []
-    peak = activation_peak(model, setting, batch, stage=worst.stage)
+    peak = activation_peak(model, setting, batch, stage=worst.stage, ep=job.ep)
     rows, said = _with_forward(rows, worst.forward, peak, model, job, policy)
     if model.is_multimodal:
         said.append("the encoder's pass is not run: its memory is in the modelled peak only")

@@ -39,7 +39,7 @@ def judge(record: Record, model: Model, policy: Policy) -> Outcome:
         budgets = [split(rank, scene, job, policy, model) for rank in record.ranks]
     worst = min(budgets, key=_pool, default=None)
     stable = all(b.stable for b in budgets)
-    notes = [*scene.notes, *policy.notes, *model.notes]
+    notes = [*scene.notes, *([job.defaulted] if job.defaulted else []), *policy.notes, *model.notes]
     for rank in record.ranks:
         notes += rank.notes
     for budget in budgets:

@@ -13,15 +13,19 @@ from kvbudget.knowledge.where import knowledge_file
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One engine release's way to count. The fields are explained at the head of the data file."""
+    """One engine release's way to count. The fields are explained at the head of the data file.
+
+    tokens, requests: the facts that say how large a step is where nobody states it.
+    """
 
     engine: str
     version: str
     baseline: str
     consumed: str
     fraction: str
-    moe_workspace: str
     reason: str
+    tokens: tuple[str, ...] = ()
+    requests: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -40,12 +44,13 @@ def load_policy(text: str) -> Policy:
             f"no profile policy for engine {engine!r}",
             f"--policy ENGINE@VERSION, ENGINE one of: {', '.join(engines)}",
         )
-    known = load_engine(engine)
+    known, defaults = load_engine(engine), data["defaults"][engine]
     version = version or known.latest
     for row in engines[engine]:
         if row["versions"] == "*" or holds(version, row["versions"]):
             return Policy(
                 engine, version, row["baseline"], row["consumed"], row["fraction"],
-                row["moe_workspace"], row["reason"], tuple(known.version_notes(version)),
+                row["reason"], tuple(defaults["tokens"]),
+                tuple(defaults["requests"]), tuple(known.version_notes(version)),
             )  # fmt: skip
     raise KnowledgeError(f"no policy for {text}", file=str(file))

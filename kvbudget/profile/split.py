@@ -6,9 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount, Provenance
+from kvbudget.derive.catalogue import find_gpu
+from kvbudget.model.eras import Setting, constants
+from kvbudget.model.estimate import context_memory, graph_estimate, graphs_actual
 from kvbudget.profile.device import TRACKED
 from kvbudget.profile.measure import is_stable, leak, measure
 from kvbudget.profile.types import ProfileTerm, RankRecord, Scene
+from kvbudget.units import format_size
 
 if TYPE_CHECKING:
     from kvbudget.model.config import Model
@@ -52,12 +56,14 @@ def split(record: RankRecord, scene: Scene, job: Job, policy: Policy, model: Mod
     graphs, graph_source = found.graphs, "measured"
     graph_band: Amount | None = None
     if graphs is None and job.graphs:
-        graph_band = _modelled_graphs(model, job, policy)
+        graph_band = _modelled_graphs(model, job, policy, notes)
         graphs, graph_source = int(graph_band.value), "modelled"
     elif graphs is None:
         graphs = 0
     profiled = policy.consumed != "load"
-    facts = _facts(found, job, policy, graphs if job.graphs else 0)
+    context = _unseen_context(found, scene, job, policy)
+    free = found.free_at_baseline - (0 if context is None else int(context.value))
+    facts = _facts(found, free, job, policy, graphs if job.graphs else 0)
     outcome = _derive(facts, job, policy, model, notes, record.stage)
     lhs = outcome.get("requested_memory")
     kv = outcome.get("kv_cache_memory")
@@ -97,6 +103,10 @@ def split(record: RankRecord, scene: Scene, job: Job, policy: Policy, model: Mod
     if kv is not None:
         source: Any = "modelled" if applied and graph_source == "modelled" else "measured"
         low, high = kv, kv
+        if policy.consumed == "load" and context is not None:
+            source = "modelled"
+            low, high = (kv + int(job.utilization * (context.value - c))
+                         for c in (context.high, context.low))  # fmt: skip
         if applied and graph_band is not None:
             low, high = kv - int(graph_band.high) + graphs, kv + graphs - int(graph_band.low)
         terms.append(ProfileTerm("kv_cache_memory", int(kv), int(low), int(high), source,
@@ -117,9 +127,13 @@ def split(record: RankRecord, scene: Scene, job: Job, policy: Policy, model: Mod
             counted.append("rounding")
         rhs = lhs
     budget = int(lhs) if lhs is not None else None
-    margin = (
-        None if budget is None else found.free_at_baseline - budget - (0 if applied else graphs)
-    )
+    margin = None if budget is None else free - budget - (0 if applied else graphs)
+    if margin is not None and context is not None:
+        low, high = (margin + int(context.value - c) for c in (context.high, context.low))
+        notes.append(
+            f"no context is measured here: {format_size(int(context.value))} are modelled for it, so the "
+            f"margin lies between {format_size(low)} and {format_size(high)}"
+        )
     result: dict[str, int | float | None] = {
         "kv_cache_memory": kv,
         "num_gpu_blocks": outcome.get("num_gpu_blocks"),
@@ -142,10 +156,31 @@ def _no_driver(scene: Scene) -> str:
     return "growth outside torch since the baseline, all owners together"
 
 
-def _facts(found: Measured, job: Job, policy: Policy, graphs: int) -> dict[str, tuple[float, str]]:
+def setting_of(job: Job, policy: Policy, scene: Scene) -> Setting:
+    """What the modelled constants are chosen by: the release, the ranks, the card judged by."""
+    card = find_gpu(job.card) if job.card is not None else None
+    return Setting(
+        policy.engine, policy.version, tp=job.tp, pp=job.pp, peer=card.peer if card else None,
+        compute_capability=scene.compute_capability or (card.compute_capability if card else None),
+    )  # fmt: skip
+
+
+def _unseen_context(found: Measured, scene: Scene, job: Job, policy: Policy) -> Amount | None:
+    """The modelled context of a device that has none of its own; None where one is measured."""
+    if scene.kind not in TRACKED or found.context is not None:
+        return None
+    setting = setting_of(job, policy, scene)
+    if "context_gib" not in constants(policy.engine):
+        return None
+    return context_memory(setting).amount
+
+
+def _facts(
+    found: Measured, free: int, job: Job, policy: Policy, graphs: int
+) -> dict[str, tuple[float, str]]:
     facts: dict[str, tuple[float, str]] = {
         "total_memory": (found.total, "B"),
-        "free_memory": (found.free_at_baseline, "B"),
+        "free_memory": (free, "B"),
         "weights_memory": (found.weights + found.slack, "B"),
         "peak_activation_memory": (found.activations, "B"),
         "non_torch_memory": (found.non_torch, "B"),
@@ -154,7 +189,7 @@ def _facts(found: Measured, job: Job, policy: Policy, graphs: int) -> dict[str, 
         policy.fraction: (job.utilization, "ratio"),
     }
     if policy.consumed == "load":
-        facts["avail_memory_before_weights"] = (found.free_at_baseline, "B")
+        facts["avail_memory_before_weights"] = (free, "B")
         facts["load_growth_memory"] = (found.non_torch, "B")
     return facts
 
@@ -198,9 +233,13 @@ def _derive(
     return out
 
 
-def _modelled_graphs(model: Model, job: Job, policy: Policy) -> Amount:
-    from kvbudget.model.eras import Setting
-    from kvbudget.model.estimate import graph_estimate
-
-    setting = Setting(policy.engine, policy.version, tp=job.tp)
-    return graph_estimate(model, setting, job.requests).amount
+def _modelled_graphs(model: Model, job: Job, policy: Policy, notes: list[str]) -> Amount:
+    """What the release sets aside for graphs; where it sets nothing aside, what they take."""
+    setting = Setting(policy.engine, policy.version, tp=job.tp, pp=job.pp)
+    aside = graph_estimate(model, setting, job.requests).amount
+    if aside.high:
+        return aside
+    if "graphs_actual" not in constants(policy.engine):
+        notes.append("graphs are not modelled for this engine: they come out of the margin")
+        return aside
+    return graphs_actual(model, setting).amount

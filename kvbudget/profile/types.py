@@ -94,7 +94,7 @@ class Job:
     """What to profile. `tokens`: max_num_batched_tokens, `requests`: max_num_seqs.
 
     ep: ranks the routed experts are spread over. runner: own or hf. load: dummy or safetensors.
-    assume: fields the user states that config.json lacks.
+    assume: fields the user states that config.json lacks. defaulted: what was left to the engine.
     capacity: total bytes of the device to judge by where none is present (None: this machine's).
     """
 
@@ -116,6 +116,7 @@ class Job:
     card: str | None = None
     decode_steps: int = 0
     device_index: int = 0
+    defaulted: str = ""
     assume: dict[str, Any] = field(default_factory=dict)
 
     def rank_name(self, rank: int) -> str:

@@ -59,7 +59,7 @@ def make_launch(
 ) -> Launch:  # fmt: skip
     """The command for the installed release. `values` fills the placeholders.
 
-    asked: which of the data's conditions hold: no_graphs, stages, expert_parallel.
+    An empty value leaves its option out, so that the engine takes its own. asked: which of the data's conditions hold: no_graphs, stages, expert_parallel.
 
     Raises InputError where the engine is not installed or lacks an option that is needed.
     """
@@ -73,6 +73,8 @@ def make_launch(
     for option in row["options"]:
         words, versions = option["words"], option.get("versions")
         if "when" in option and option["when"] not in asked:
+            continue
+        if any(not word.format(**values) for word in words):
             continue
         if versions and version and not holds(version, versions):
             continue

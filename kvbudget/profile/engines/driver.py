@@ -41,10 +41,10 @@ def run_engine(options: Options, on_phase: Callable[[str], None]) -> Outcome:
     if options.model is None:
         raise InputError("no model to profile", "--model MODEL")
     stated = (options.policy or "").partition("@")[2] or None
-    fraction = 0.9 if options.utilization is None else options.utilization
+    fraction = "" if options.utilization is None else f"{options.utilization:g}"
     values = {
-        "model": bundled_model(options.model), "tokens": str(options.tokens or 2048),
-        "requests": str(options.requests or 256), "fraction": f"{fraction:g}",
+        "model": bundled_model(options.model), "tokens": str(options.tokens or ""),
+        "requests": str(options.requests or ""), "fraction": fraction,
         "tp": str(options.tp), "port": str(free_port()), "dtype": options.dtype,
         "pp": str(options.pp), "load": options.load_format,
     }  # fmt: skip
