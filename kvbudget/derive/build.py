@@ -150,10 +150,32 @@ def _unknown_notes(lines: Mapping[str, CommandLine], name: str) -> list[str]:
     words = [w for w in lines[name].unknown if all(w in other.unknown for other in others)]
     if not words:
         return []
-    note = f"not known to move memory, left out: {' '.join(words)}"
-    flags = [word.partition("=")[0] for word in words if word.startswith("--")]
-    hints = [near(flag, spellings(name), "") for flag in flags]
-    return [" ".join([note, *(f"({hint})" for hint in hints if hint)])]
+    return [f"not known to move memory, left out: {' '.join(_hinted(w, name) for w in words)}"]
+
+
+def _hinted(word: str, name: str) -> str:
+    flag = word.partition("=")[0]
+    if not flag.startswith("-"):
+        return word
+    slip = near(flag, spellings(name), "") if flag.startswith("--") else ""
+    hint = _spelled_here(flag, name) or slip
+    return f"{word} ({hint})" if hint else word
+
+
+def _spelled_here(word: str, name: str) -> str | None:
+    """The hint for a flag of another engine that has a counterpart in this one."""
+    own = load_engine(name).raw
+    for other in engine_names():
+        theirs = load_engine(other).raw
+        known = {flag: n for n, found in load_flags(other).items() for flag in found.cli}
+        if other == name or word not in known:
+            continue
+        for table in ("roles", "plan"):
+            there, here = theirs.get(table) or {}, own.get(table) or {}
+            part = next((part for part in there if there[part] == known[word]), None)
+            if part is not None and here.get(part) in load_flags(name):
+                return f"{name} spells it {load_flags(name)[here[part]].cli[0]}"
+    return None
 
 
 def _model(lines: Mapping[str, CommandLine], assume: Sequence[str]) -> Model | None:

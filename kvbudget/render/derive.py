@@ -109,7 +109,10 @@ def _why(derived: Derived) -> str:
     length = derived.amount("max_model_len")
     longest = derived.amount("max_model_len_that_fits")
     if needed is None or pool is None or length is None:
-        return "one request of max_model_len is larger than the pool"
+        tokens = derived.amount("kv_cache_tokens")
+        if tokens is None or length is None:
+            return "one request of max_model_len is larger than the pool"
+        return f"one request of {int(length.value):,} tokens, a pool of {int(tokens.value):,}"
     fits = f"; the longest that fits is {int(longest.value):,} tokens" if longest else ""
     return (
         f"one request of {int(length.value):,} tokens needs {needed.value / GIB:.2f} GiB of "

@@ -259,3 +259,18 @@ def test_heavy_libraries_stay_out(models):
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("engine", "flag", "said"),
+    [
+        ("sglang", "-tp", "-tp (sglang spells it --tp-size)"),
+        ("sglang", "--gpu-memory-utilization", "(sglang spells it --mem-fraction-static)"),
+        ("vllm", "--tp-size", "(vllm spells it --tensor-parallel-size)"),
+        ("vllm", "--max-model-lenn", "(did you mean --max-model-len?)"),
+    ],
+)
+def test_a_flag_of_the_other_engine_is_told_by_the_name_it_has_here(models, engine, flag, said):
+    code, got = call(models / "llama", "--engine", engine, "--gpu", "h100-80gb", flag, "2")
+    assert code in (0, 1)
+    assert any(said in note for note in got["notes"])
