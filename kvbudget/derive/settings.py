@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount, Provenance
 from kvbudget.derive.flags import Machine, caution, default_of, in_release, load_flags, refused_word
@@ -11,6 +11,8 @@ from kvbudget.facts import FACTS
 from kvbudget.formula.versions import holds
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kvbudget.derive.flags import FlagValue
     from kvbudget.derive.gathered import Gathered
     from kvbudget.derive.request import Request
@@ -154,9 +156,28 @@ def take_context_ranks(facts: Gathered, engine: Engine, version: str) -> None:
 
 
 def take_cautions(facts: Gathered, request: Request, engine: Engine, version: str) -> None:
-    """Notes on what holds for such a server and is not in the figures (index.yaml: cautions)."""
+    """Notes on what holds for such a server and is not in the figures (index.yaml: cautions).
+
+    A row that `sets` a text withdraws what the user asked for, as the engine does.
+    """
     for row in engine.raw.get("cautions") or ():
         given = all(name in request.flags for name in row.get("given") or ())
-        holding = all(facts.texts.get(k) == v for k, v in (row.get("when") or {}).items())
-        if given and holding and holds(version, row["versions"]):
+        if given and _holds_for(facts, row) and holds(version, row["versions"]):
             facts.notes.append(row["note"])
+            facts.texts.update(row.get("sets") or {})
+
+
+def _holds_for(facts: Gathered, row: Mapping[str, Any]) -> bool:
+    """`when`: a text or one of several; `above`, `below`: known numbers beyond a bound."""
+    texts = all(
+        facts.texts.get(key) in (wanted if isinstance(wanted, list) else [wanted])
+        for key, wanted in (row.get("when") or {}).items()
+    )
+    numbers = {key: facts.value(key) for side in ("above", "below") for key in row.get(side) or ()}
+    known = all(value is not None for value in numbers.values())
+    return (
+        texts
+        and known
+        and all((numbers[key] or 0) > bound for key, bound in (row.get("above") or {}).items())
+        and all((numbers[key] or 0) < bound for key, bound in (row.get("below") or {}).items())
+    )

@@ -111,7 +111,19 @@ def test_nothing_is_said_without_need():
     assert got("vllm", LLAMA, distributed_executor_backend="mp").notes == []
     assert got("sglang", LLAMA, dcp_size=1).notes == []
     env = {"SGLANG_ENABLE_POST_CAPTURE_KV_SIZING": "1"}
-    assert any("after capture" in n for n in got("sglang", LATENT, env=env, tp_size=8).notes)
+    assert any("without effect" in n for n in got("sglang", LATENT, env=env, tp_size=8).notes)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"disable_cuda_graph": True}, {"enable_memory_saver": True}, {"dcp_size": 2, "tp_size": 2},
+     {"cuda_graph_backend_prefill": "disabled"}, {"chunked_prefill_size": -1}],
+)  # fmt: skip
+def test_a_pool_is_not_sized_after_capture_where_the_engine_would_not(flags):
+    env = {"SGLANG_ENABLE_POST_CAPTURE_KV_SIZING": "1"}
+    plain, asked = got("sglang", LLAMA, **flags), got("sglang", LLAMA, env=env, **flags)
+    assert value(asked, "mem_fraction_static") == value(plain, "mem_fraction_static")
+    assert value(got("sglang", LLAMA, env=env), "mem_fraction_static") > 0.98
 
 
 def test_a_request_longer_than_the_model_is_said_to_be_refused():
