@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kvbudget.budget import Amount
 from kvbudget.model import encoder
 from kvbudget.model.eras import Setting, choose, constants, generation
+from kvbudget.model.forward import forward_memory
 from kvbudget.model.runner import for_model
 from kvbudget.units import GIB
 
@@ -48,7 +49,9 @@ Range = tuple[int, int, int]
 """low, best, high in bytes."""
 
 
-def activation_peak(model: Model, setting: Setting, batch: Batch, *, stage: int = 0) -> Peak:
+def activation_peak(
+    model: Model, setting: Setting, batch: Batch, *, stage: int = 0, ep: int = 1
+) -> Peak:
     """Peak of torch memory above the weights on one rank of `stage`, in bytes.
 
     max(sampler, forward, encoder pass) + workspace + kept embeddings + residue; profile.md §2.3
@@ -64,11 +67,7 @@ def activation_peak(model: Model, setting: Setting, batch: Batch, *, stage: int 
     images = encoder.images_of(model, batch.tokens, single)
     if single is not None and images:
         requests = images
-    forward = _forward(model, setting, batch.tokens)
-    workspace, persistent = _workspace(model, setting, batch.tokens)
-    if not persistent and model.is_moe:
-        forward = workspace + batch.tokens * model.hidden_size * model.dtype_bytes
-        workspace = 0
+    forward, workspace = forward_memory(model, setting, batch.tokens, stage=stage, ep=ep)
     kept = looked = 0
     if stage == 0:
         kept = encoder.kept_bytes(model, batch.tokens, images)
@@ -162,37 +161,3 @@ def kernel_bytes(era: dict[str, Any], name: str, rows: int) -> int:
     few = era.get("few_rows", {"below": 0, "per_logit": {}})
     usual = era.get("per_logit", {}).get(name, 0)
     return int(few["per_logit"].get(name, usual) if rows < few["below"] else usual)
-
-
-def _forward(model: Model, setting: Setting, tokens: int) -> int:
-    """Residual in and out, attention output, gate-up and activation of the widest MLP."""
-    widths = {
-        weight.rows
-        for layer in model.anatomy.layers
-        for weight in layer.feed_forward
-        if weight.part == "mlp" and weight.cols == model.hidden_size
-    }
-    per_token = 3 * model.hidden_size + 3 * max(widths, default=0) // setting.tp
-    if setting.pp > 1:
-        per_token += 2 * model.hidden_size
-    mixer = next((layer.mixer for layer in model.anatomy.layers if layer.mixer.kind == "mla"), None)
-    if mixer is not None:
-        value = model.text.int("v_head_dim", default=128)
-        nope = model.text.int("qk_nope_head_dim", default=128)
-        wide = 2 * (nope + mixer.rope) + nope + 2 * value
-        per_token = max(per_token, 3 * model.hidden_size + mixer.heads * wide // setting.tp)
-    return tokens * per_token * model.dtype_bytes
-
-
-def _workspace(model: Model, setting: Setting, tokens: int) -> tuple[int, bool]:
-    """(bytes, kept for the process?) of the fused expert kernels' two buffers."""
-    row = choose(setting, "expert_workspace")
-    if row is None or not model.is_moe:
-        return 0, True
-    method = (model.quantization_config or {}).get("quant_method")
-    if method in row["except"]:
-        return 0, True
-    inner, hidden = model.moe_intermediate_size // setting.tp, model.hidden_size
-    wide = max(inner, hidden) + max(2 * inner, hidden)
-    size = tokens * max(1, model.num_experts_per_tok) * wide * model.dtype_bytes
-    return int(size * row["factor"]), bool(row["persistent"])

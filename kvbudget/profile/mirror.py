@@ -12,28 +12,28 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from kvbudget.model.shapes import CHUNK, LayerShape, MixerShape, ModelShape, Projection
 from kvbudget.profile.sampling import SamplerBuffers, sample
-from kvbudget.profile.shapes import CHUNK, LayerShape, MixerShape, ModelShape, Projection
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from kvbudget.model.forward import Pass
     from kvbudget.profile.cache import DecodeCache
 
 
 class MirrorModel:
-    """One rank of a model. Sizes follow `shape`; `keep_workspace` keeps the expert buffers.
+    """One rank of a model. Sizes follow `shape`; `how` says what of a layer runs.
 
     once: run only the first of layers that are alike; right where nothing is computed.
     tables: bytes of rotary tables.
     """
 
     def __init__(
-        self, shape: ModelShape, *, dtype: torch.dtype, device: str, keep_workspace: bool,
-        workspace: bool = True, real_attention: bool = False, once: bool = False, tables: int = 0,
+        self, shape: ModelShape, *, dtype: torch.dtype, device: str, how: Pass,
+        real_attention: bool = False, once: bool = False, tables: int = 0,
     ) -> None:  # fmt: skip
-        self.shape, self.dtype, self.device = shape, dtype, device
-        self.keep_workspace, self.use_workspace = keep_workspace, workspace
+        self.shape, self.dtype, self.device, self.how = shape, dtype, device, how
         self.real_attention, self.once, self.tables = real_attention, once, tables
         self.weights: dict[str, Tensor] = {}
         self.workspace: tuple[Tensor, ...] = ()
@@ -162,6 +162,8 @@ class MirrorModel:
         width = mixer.output.width
         if cache is not None:
             cache.write(number, parts[0])
+        elif not self.how.kernels:
+            return torch.zeros(tokens, width, dtype=self.dtype, device=self.device)
         if self.real_attention and cache is None and mixer.head_dim == mixer.v_head_dim:
             out = _flash(mixer, parts[0], width)
             if out is not None:
@@ -175,21 +177,27 @@ class MirrorModel:
     def _latent_attention(
         self, mixer: MixerShape, x: Tensor, number: int, cache: DecodeCache | None
     ) -> Tensor:
-        """Prefill form: query, keys with their rotary part appended, values; then the output."""
-        tokens = x.shape[0]
+        """Prefill form: query, keys with their rotary part appended, values; then the output.
+
+        Without kernels the keys and values of the tokens are never made; of a long context's,
+        where the engine sets them aside, one buffer stands for them.
+        """
+        tokens, kernels = x.shape[0], self.how.kernels or cache is not None
         low = [self._multiply(number, p, x) for p in mixer.inputs]
         high: list[Tensor] = []
-        for projection in mixer.inner:
+        for projection in mixer.inner if kernels else mixer.inner[:-1]:
             source = next((t for t in low if t.shape[1] >= projection.width), None)
             if source is None or (len(low) == 1 and len(mixer.inner) > 1):
                 source = low[0]
             high.append(self._multiply(number, projection, source[:, : projection.width]))
         if cache is not None:
             cache.write(number, low[-1])
-        keys = torch.empty(tokens, mixer.key_width, dtype=self.dtype, device=self.device)
-        keys.fill_(0.01)
+        if kernels:
+            high.append(torch.zeros(tokens, mixer.key_width, dtype=self.dtype, device=self.device))
+        context = 0 if cache is not None else self.how.context_rows
+        rows = torch.empty(context, mixer.inner[-1].out, dtype=self.dtype, device=self.device)
         out = self._attend(mixer, [low[-1]], tokens, number, None)
-        del keys, high, low
+        del rows, high, low
         assert mixer.output is not None
         return self._multiply(number, mixer.output, out)
 
@@ -203,9 +211,7 @@ class MirrorModel:
         conv = torch.zeros(tokens, mixer.conv_width, dtype=self.dtype, device=self.device)
         if cache is not None:
             cache.write(number, conv)
-            scratch: list[Tensor] = []
-        else:
-            scratch = self._chunks(mixer, tokens)
+        scratch = self._chunks(mixer, tokens) if cache is None and self.how.kernels else []
         out = torch.zeros(tokens, assert_out.width, dtype=self.dtype, device=self.device)
         del scratch, conv, parts
         return self._multiply(number, assert_out, out)
@@ -248,21 +254,19 @@ class MirrorModel:
         return self._multiply(number, layer.down, act)
 
     def _experts(self, number: int, layer: LayerShape, x: Tensor) -> Tensor:
-        """Router, top-k, the two workspaces of a fused expert kernel, and its output."""
-        tokens, hidden, rows = x.shape[0], x.shape[1], x.shape[0] * layer.top_k
+        """Router, top-k, the workspaces of a fused expert kernel, and its output."""
+        tokens, hidden = x.shape
         assert layer.router is not None
         logits = self._multiply(number, layer.router, x)
         chosen = torch.topk(logits, layer.top_k, dim=-1)
-        if self.use_workspace:
-            wide = rows * max(2 * layer.expert_inner, hidden)
-            narrow = rows * max(layer.expert_inner, hidden)
-            if not self.workspace or self.workspace[0].numel() < wide:
-                self.workspace = ()
-                self.workspace = tuple(
-                    torch.zeros(n, dtype=self.dtype, device=self.device) for n in (wide, narrow)
-                )
+        sizes = [tokens * width for width in self.how.workspace_widths(layer, hidden)]
+        if sum(sizes) > sum(buffer.numel() for buffer in self.workspace):
+            self.workspace = ()
+            self.workspace = tuple(
+                torch.zeros(n, dtype=self.dtype, device=self.device) for n in sizes
+            )
         out = torch.zeros(tokens, hidden, dtype=self.dtype, device=self.device)
-        if not self.keep_workspace:
+        if not self.how.persistent:
             self.workspace = ()
         del chosen, logits
         return out

@@ -63,15 +63,6 @@ def sampler_plan(
                        bool(era.get("float_copy", True)), notes)  # fmt: skip
 
 
-def workspace_used(model: Model, policy: Policy) -> bool:
-    """False where the experts' kernels of this quantisation need no workspace buffers."""
-    row = choose(Setting(policy.engine, policy.version), "expert_workspace")
-    if "expert_workspace" not in constants(policy.engine):
-        return True
-    method = (model.quantization_config or {}).get("quant_method")
-    return row is not None and method not in row["except"]
-
-
 def describe(job: Job, model: Model, policy: Policy) -> list[str]:
     """The plan of a run in lines, for --dry-run."""
     sampler = sampler_plan(job, model, policy)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from kvbudget.model.eras import Setting
 from kvbudget.model.estimate import rope_cache_bytes
-from kvbudget.profile.plan import workspace_used
-from kvbudget.profile.shapes import model_shape
+from kvbudget.model.forward import profile_pass
+from kvbudget.model.shapes import model_shape
 from kvbudget.profile.shards import Place, shard, stored
 
 if TYPE_CHECKING:
@@ -55,12 +56,12 @@ def own_runner(
     """
     from kvbudget.profile.mirror import MirrorModel
 
+    setting = Setting(policy.engine, policy.version, tp=job.tp, pp=job.pp)
     return MirrorModel(
         model_shape(model, job.tp, pp=job.pp, stage=place.stage, ep=job.ep),
         dtype=torch_dtype(model), device=device, once=once, real_attention=on_card,
         tables=rope_cache_bytes(model) if on_card else 0,
-        keep_workspace=policy.moe_workspace == "persistent",
-        workspace=workspace_used(model, policy),
+        how=profile_pass(model, setting),
     )  # fmt: skip
 
 

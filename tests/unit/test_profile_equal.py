@@ -5,10 +5,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from kvbudget.model.config import model_from_config  # noqa: E402
+from kvbudget.model.forward import Pass  # noqa: E402
+from kvbudget.model.shapes import model_shape  # noqa: E402
 from kvbudget.profile.cache import DecodeCache  # noqa: E402
 from kvbudget.profile.mirror import MirrorModel  # noqa: E402
 from kvbudget.profile.sampling import SamplerBuffers  # noqa: E402
-from kvbudget.profile.shapes import model_shape  # noqa: E402
 from kvbudget.profile.tracker import LiveBytes  # noqa: E402
 
 torch.set_num_threads(1)
@@ -55,7 +56,7 @@ def measure(config, tokens, *, fake, requests=64, mode=LiveBytes, once=False, tp
     with torch.no_grad(), mode() as tracker:
         runner = MirrorModel(
             model_shape(model, tp, pp=pp, stage=stage), dtype=torch.bfloat16, device=device,
-            keep_workspace=True, once=once,
+            how=Pass(), once=once,
         )  # fmt: skip
         runner.load(fill=not fake)
         out = [tracker.allocated]

@@ -1,4 +1,4 @@
-"""What the mirror runner needs to know of each layer: its widths on one rank."""
+"""Widths of every layer on one rank: what a forward pass allocates, multiplication by multiplication."""
 
 from __future__ import annotations
 
