@@ -1,4 +1,4 @@
-"""formulas/gpus.yaml: cards by name, blanks, dashes and case ignored, unique prefixes welcome."""
+"""formulas/gpus.yaml: cards by name, blanks, dashes, case and maker ignored."""
 
 from __future__ import annotations
 
@@ -26,8 +26,19 @@ class Gpu:
     host_link_bytes_per_s: int | None
 
 
+MAKERS = ("nvidia", "amd", "tesla", "geforce", "quadro", "instinct")
+"""Words that nvidia-smi and its like put before a card's name, in this order."""
+
+
 def _plain(name: str) -> str:
     return "".join(char for char in name.lower() if char.isalnum())
+
+
+def _unmade(name: str) -> str:
+    """The plain name without the words of its maker."""
+    for maker in MAKERS:
+        name = name.removeprefix(maker)
+    return name
 
 
 def card_names() -> list[str]:
@@ -40,7 +51,7 @@ def find_gpu(name: str) -> Gpu:
     rows = load_shipped(knowledge_file("formulas", "gpus.yaml"))["gpus"]
     wanted = _plain(name)
     spelled = {_plain(s): row for row in rows for s in (row["name"], *(row.get("aliases") or ()))}
-    row = spelled.get(wanted)
+    row = spelled.get(wanted) or spelled.get(wanted := _unmade(wanted))
     if row is None:
         found = {r["name"]: r for text, r in spelled.items() if wanted and text.startswith(wanted)}
         if len(found) != 1:

@@ -274,3 +274,25 @@ def test_a_flag_of_the_other_engine_is_told_by_the_name_it_has_here(models, engi
     code, got = call(models / "llama", "--engine", engine, "--gpu", "h100-80gb", flag, "2")
     assert code in (0, 1)
     assert any(said in note for note in got["notes"])
+
+
+@pytest.mark.parametrize(
+    ("said", "card"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100-80GB"),
+        ("NVIDIA A100-SXM4-40GB", "A100-40GB"),
+        ("NVIDIA A100 80GB PCIe", "A100-80GB"),
+        ("NVIDIA GeForce RTX 4090", "RTX4090"),
+        ("Tesla V100-SXM2-16GB", "V100-16GB"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX6000-Ada"),
+        ("AMD Instinct MI300X", "MI300X"),
+    ],
+)
+def test_a_card_by_the_name_that_its_driver_prints(said, card):
+    assert find_gpu(said).name == card
+
+
+@pytest.mark.parametrize("said", ["NVIDIA", "nvidia h", "tesla"])
+def test_a_maker_alone_is_no_card(said):
+    with pytest.raises(InputError):
+        find_gpu(said)
