@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from model_configs import DEEPSEEK_V3, DEEPSEEK_V32, GPT_OSS_20B, LLAMA_8B, QWEN3_NEXT
 
 from kvbudget.derive.assemble import derive
@@ -161,3 +163,27 @@ def test_state_slots_as_set_and_one_per_request_without_a_prefix_cache(version):
 def test_where_the_states_of_drafts_are_not_modelled_it_is_said():
     older = got("sglang", HYBRID, "0.5.7", tp_size=4, speculative_algorithm="NGRAM")
     assert any("state per draft token" in note for note in older.notes)
+
+
+CASES = [
+    ("vllm", LATENT, {"tensor_parallel_size": 8, "speculative_config": MTP}),
+    ("vllm", HYBRID, {"tensor_parallel_size": 8, "speculative_config": MTP}),
+    ("sglang", LATENT, {"tp_size": 8, "speculative_algorithm": "EAGLE"}),
+    ("sglang", HYBRID, {"tp_size": 8, "speculative_algorithm": "NGRAM"}),
+    ("sglang", OSS, {"disable_radix_cache": True, "max_running_requests": 64}),
+]
+
+
+@pytest.mark.parametrize(("engine", "model", "flags"), CASES)
+@settings(max_examples=6, deadline=None)
+@given(st.integers(110, 160), st.integers(1, 30))
+def test_more_memory_never_means_fewer_tokens(engine, model, flags, size, more):
+    given_flags = {**flags, "mem_fraction_static": 0.9} if engine == "sglang" else flags
+    fewer, tokens = (
+        value(
+            derive(Request(engine, None, model, None, gib * 2**30, flags=given_flags)),
+            "kv_cache_tokens",
+        )
+        for gib in (size, size + more)
+    )
+    assert tokens >= fewer > 0
