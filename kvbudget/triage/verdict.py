@@ -79,10 +79,27 @@ def _first_failure(time: Timeline) -> Event | None:
         known = sites.get(event.line)
         if known is None or _strength(event) > _strength(known):
             sites[event.line] = event
-    for event in sorted(sites.values(), key=lambda e: e.position):
+    ordered = sorted(sites.values(), key=lambda e: e.position)
+    for event in ordered:
         if primary is None or _supersedes(event, primary):
             primary = event
+    if primary is not None and _RAISE.search(primary.text):
+        return _as_printed(primary, ordered)
     return primary
+
+
+_RAISE = re.compile(r"\braise [\w.]+\(")
+_SOURCE_LINES = 8
+
+
+def _as_printed(source: Event, ordered: list[Event]) -> Event:
+    """The message itself instead of the line of source in the traceback above it."""
+    said = (
+        e for e in ordered
+        if e.cause == source.cause and e.position > source.position
+        and abs(e.line - source.line) <= _SOURCE_LINES and not _RAISE.search(e.text)
+    )  # fmt: skip
+    return next(said, source)
 
 
 def _supersedes(new: Event, old: Event) -> bool:

@@ -111,3 +111,15 @@ def test_an_exception_that_is_not_about_memory_is_said_to_be_none() -> None:
     assert other["verdict"]["cause"] == cut["verdict"]["cause"] == "unknown.insufficient_evidence"  # type: ignore[index]
     assert "not about memory" in other["verdict"]["missing"][0]  # type: ignore[index]
     assert "below the last frame" in cut["verdict"]["missing"][0]  # type: ignore[index]
+
+
+def test_the_message_is_the_evidence_not_the_source_line_above_it() -> None:
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/v/vllm/v1/core/kv_cache_utils.py", line 1, in check\n'
+        '    raise ValueError("No available memory for the cache blocks. "\n'
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`\n"
+    )
+    assert [e["line"] for e in result(text)["verdict"]["evidence"]] == [4]  # type: ignore[index]
+    cut = "".join(text.splitlines(keepends=True)[:3])
+    assert [e["line"] for e in result(cut)["verdict"]["evidence"]] == [3]  # type: ignore[index]
