@@ -126,6 +126,13 @@ def chunk_bytes(mixer: MixerShape, tokens: int, dtype_bytes: int) -> int:
     return heads * (tokens * each + -(-tokens // CHUNK) * keys * values * dtype_bytes)
 
 
+def recurrence_scratch(model: Model, setting: Setting, tokens: int) -> int:
+    """Bytes of `chunk_bytes` of the widest recurrence on one rank; 0 for models without one."""
+    mixers = {layer.mixer for layer in model_shape(model, setting.tp).layers}
+    linear = (mixer for mixer in mixers if mixer.kind == "linear")
+    return max((chunk_bytes(mixer, tokens, model.dtype_bytes) for mixer in linear), default=0)
+
+
 def _mlp(layer: LayerShape, hidden: int) -> int:
     """Elements per token: three streams, the wide product and its activation; then the output."""
     assert layer.up is not None

@@ -8,6 +8,7 @@ from kvbudget.derive.catalogue import find_gpu
 from kvbudget.model.activation import Batch, Peak, activation_peak
 from kvbudget.model.eras import choose, constants
 from kvbudget.model.estimate import estimate
+from kvbudget.model.forward import profile_pass, recurrence_scratch
 from kvbudget.profile.device import TRACKED
 from kvbudget.profile.split import setting_of
 from kvbudget.units import GIB
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 TERMS = ("weights_memory", "peak_activation_memory", "non_torch_memory", "cuda_graph_memory",
          "context_memory")  # fmt: skip
-CLOSED = frozenset({"full", "sliding", "chunked", "cross"})
-"""Kinds of layers whose forward the closed form describes; experts and others it bounds at best."""
 
 
 def beside_the_model(
@@ -65,6 +64,12 @@ def beside_the_model(
         return rows, []
     peak = activation_peak(model, setting, batch, stage=worst.stage, ep=job.ep)
     rows, said = _with_forward(rows, worst.forward, peak, model, job, policy)
+    scratch = recurrence_scratch(model, setting, batch.tokens)
+    if scratch and not profile_pass(model, setting).kernels:
+        said.append(
+            f"no profile pass runs the recurrence: the first prompt of {batch.tokens:,} tokens needs "
+            f"up to {scratch:,} B of chunk buffers beside the pool"
+        )
     if model.is_multimodal:
         said.append("the encoder's pass is not run: its memory is in the modelled peak only")
     return rows, said
@@ -91,8 +96,7 @@ def _with_forward(
     slack = int(band["gib"] * GIB + share)
     low, high = max(0, closed - slack), closed + slack
     own = job.runner == "own"
-    described = own and not model.is_moe and set(model.attention_kinds) <= CLOSED
-    agrees = low <= measured <= high if described else None
+    agrees = low <= measured <= high if own else None
     rows.append(_row("forward_memory", measured, closed, low, high, agrees, "forward + workspace"))
     if own:
         return rows, []
