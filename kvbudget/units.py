@@ -27,11 +27,6 @@ BYTE_FACTORS: dict[str, int] = {
 }
 """Bytes per unit. An engine that prints "GB" and means 2^30 is written down as GiB."""
 
-FACT_UNITS = frozenset(
-    {"B", "tok", "blk", "req", "x", "ratio", "s", "n", "slot", "dev", "code", "tok/s", "B/s"}
-)
-"""Units a fact can have (contract: memory is always bytes)."""
-
 _SPELLINGS = {
     "": 1,
     "b": 1,

@@ -61,11 +61,6 @@ class GpuSnapshot:
     integrated: bool
     notes: tuple[str, ...] = field(default_factory=tuple)
 
-    @property
-    def is_mig_parent(self) -> bool:
-        """True for a whole card in MIG mode, whose memory is that of all its slices."""
-        return bool(self.mig) and not (self.uuid or "").startswith("MIG-")
-
 
 def _load() -> Any:  # noqa: ANN401 - a module
     try:

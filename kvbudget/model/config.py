@@ -66,11 +66,6 @@ class Model:
         """Parameters of the main model: a tied embedding once, no prediction layers, no buffers."""
         return weights.count(weights.all_weights(self.anatomy))
 
-    @cached_property
-    def mtp_params(self) -> int:
-        """Parameters of the layers only speculative decoding loads."""
-        return weights.count(self.anatomy.mtp)
-
     @property
     def prediction_layers(self) -> int:
         """Layers that predict further tokens and are part of this checkpoint."""
@@ -84,18 +79,6 @@ class Model:
         if last == "mla":
             like += [group for group in groups if group.kind == "indexer"]
         return [replace(group, layers=self.prediction_layers) for group in like]
-
-    @cached_property
-    def checkpoint_bytes(self) -> int:
-        """Bytes of the main model in the checkpoint's form, from the config alone.
-
-        Raises MissingFact for a quantisation whose width the config does not state.
-        """
-        self._require_known_width()
-        return sum(
-            weights.weight_bytes(w, self.dtype_bytes, self.quantisation)
-            for w in weights.all_weights(self.anatomy)
-        )
 
     @property
     def context_length(self) -> int:

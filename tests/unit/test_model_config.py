@@ -11,6 +11,7 @@ import pytest
 
 from kvbudget.errors import InputError, MissingFact
 from kvbudget.model.config import load_model, model_from_config
+from kvbudget.model.weights import count
 from tests.unit import model_configs as c
 
 if TYPE_CHECKING:
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
 def test_published_counts_are_met_exactly(config: dict, params: int, size: int) -> None:
     model = c.model(config)
     assert model.params == params
-    assert model.checkpoint_bytes == size
+    assert model.weights_bytes().value == size
 
 
 def test_prediction_layers_count_apart() -> None:
     model = c.model(c.DEEPSEEK_V3)
-    assert model.mtp_params == 13_463_426_304
+    assert count(model.anatomy.mtp) == 13_463_426_304
     assert model.weights_bytes(mtp=True).value == 688_574_839_360
 
 

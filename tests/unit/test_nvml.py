@@ -83,10 +83,10 @@ def test_processes(library, tmp_path):
 def test_mig(library, tmp_path):
     lines = [*SCENE, "mig 1", "slices 1"]
     out = ask(library, tmp_path, lines, (
-        "s = nv.snapshot(0)\nprint(s.is_mig_parent, nv.mig_slices(0))\n"
-        "s = nv.snapshot('MIG-0000-stand-in')\nprint(s.is_mig_parent, s.mig)"
+        "s = nv.snapshot(0)\nprint(s.mig, nv.mig_slices(0))\n"
+        "s = nv.snapshot('MIG-0000-stand-in')\nprint(s.uuid, s.mig)"
     ))  # fmt: skip
-    assert out.splitlines() == ["True ['MIG-0000-stand-in']", "False True"]
+    assert out.splitlines() == ["True ['MIG-0000-stand-in']", "MIG-0000-stand-in True"]
     assert ask(library, tmp_path, [*SCENE, "err mig 3"], "print(nv.snapshot(0).mig)") == "False"
     assert ask(library, tmp_path, [*SCENE, "err mig 999"], "print(nv.snapshot(0).mig)") == "None"
 
