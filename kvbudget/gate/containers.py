@@ -139,6 +139,8 @@ def add_mount(text: str, draft: Draft) -> None:
     """`./conf:/conf:ro`; a folder behind `$PWD` is seen from the file."""
     host, sep, rest = text.partition(":")
     inside = rest.split(":")[0]
+    if inside.rstrip("/") == "/dev/shm":
+        draft.host.shm_provided = True
     host = host.removeprefix(f"{HOLE}/")
     if sep and inside.startswith("/") and host and HOLE not in host + inside:
         draft.mounts.append((host, inside))

@@ -222,9 +222,11 @@ class Reader:
 
     def _heredocs(self, command: Command) -> None:
         head = base(command.words[0].s)
-        targets = list(command.writes)
-        if "tee" in [base(word.s) for word in command.words[:3]]:
-            targets += [word for word in command.words[1:] if not word.s.startswith("-")]
+        targets = [word for word in command.writes if word.s != "/dev/null"]
+        heads = [base(word.s) for word in command.words[:3]]
+        if "tee" in heads:
+            behind = command.words[heads.index("tee") + 1 :]
+            targets += [word for word in behind if not word.s.startswith("-")]
         if command.piped_to.split(" ")[:1] == ["tee"] or " tee " in f" {command.piped_to} ":
             targets += [
                 Text.on(word, 0) for word in command.piped_to.split() if "/" in word or "." in word

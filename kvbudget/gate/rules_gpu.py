@@ -246,12 +246,16 @@ def colocated(bench: Bench, invocations: list[Invocation]) -> None:
             said = " + ".join(f"{value:g}" for value in values)
             bench.add("GATE013", last, line, f"utilisations on one GPU sum to {total:.2f} (limit {most:g}): {said}",
                       file=_file(last, name), value=f"{total:.3f}", sum=total)  # fmt: skip
-        if all(
-            version_in(inv, ">=0.6.6,<0.9") and not env_is(inv, "VLLM_USE_V1", "0")
-            for inv in members
-        ):
+        if all(_charges_whole_card(inv) for inv in members):
             bench.add("GATE014", last, line, "this release charges every byte in use on the card to its own utilisation",
                       file=_file(last, name), value=f"{total:.3f}")  # fmt: skip
+
+
+def _charges_whole_card(inv: Invocation) -> bool:
+    """V1 up to 0.8.5, which is the default engine from 0.8 on."""
+    if version_in(inv, ">=0.8,<0.9"):
+        return env_is(inv, "VLLM_USE_V1", "0", "false") is None
+    return version_in(inv, ">=0.6.6,<0.8") and env_is(inv, "VLLM_USE_V1", "1", "true") is not None
 
 
 def share_of(inv: Invocation) -> float | None:

@@ -239,6 +239,8 @@ class Script(Words):
                 self.scope.export_all = True
             elif "+a" in flags:
                 self.scope.export_all = False
+            if "--" in flags and counts:
+                self._positional(tokens[flags.index("--") + 1 :])
             return
         exports = head == "export"
         for token in tokens:
@@ -256,6 +258,13 @@ class Script(Words):
             if add and name in self.scope.variables:
                 value = [Text.join([*self.scope.variables[name], *value])]
             self.scope.set(name, value, exports)
+
+    def _positional(self, tokens: list[Token]) -> None:
+        """`set -- words`: what "$@" and "$1" stand for from here on."""
+        words = [word for token in tokens for word in self.expand(token.parts)]
+        self.scope.variables["@"] = words
+        for index, word in enumerate(words, 1):
+            self.scope.variables[str(index)] = [word]
 
     def _powershell_assignment(self, tokens: list[Token], counts: bool) -> bool:
         first = tokens[0]

@@ -93,7 +93,8 @@ class Words:
         expr = part.text.s
         line = part.text.line
         if expr in ("@", "*"):
-            return [Text.on(HOLE, line)]
+            given = self.scope.variables.get("@", [Text.on(HOLE, line)])
+            return [Text.on(word.s, line) for word in given]
         match = re.fullmatch(r"([A-Za-z_]\w*)\[[@*]\](?:([:+-]+)(.*))?", expr, re.S)
         if match:
             words = self.scope.variables.get(match.group(1))

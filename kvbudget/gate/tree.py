@@ -86,7 +86,8 @@ class Tree:
             or found.says_engine
             or found.absolute.stem.lower() == "kustomization"  # it only points at others
             or any(word in low for word in _setting_words())
-        )
+            or ("/templates/" in f"/{found.path}" and b"{{" in low and b"containers:" in low)
+        )  # a chart's template may leave every telling word to values and helpers
         if not relevant and not _MARK.search(data):
             return None, None
         if b"\0" in data[:4096]:

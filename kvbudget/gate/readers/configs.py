@@ -349,8 +349,8 @@ def read_properties(context: Context) -> None:
         line = row.strip()
         if not line.s or line.s.startswith(("#", "!")):
             continue
-        name, sep, _ = line.s.partition("=")
-        if sep:
+        name = re.split(r"[=:]", line.s, maxsplit=1)[0]
+        if name != line.s:
             rows.append((name.strip(), line.cut(len(name) + 1).strip(), line.line))
     said = {name: value.s for name, value, _ in rows}
     backend = said.get("option.rolling_batch", "") + said.get("engine", "")

@@ -23,7 +23,7 @@ _GPU_KEYS = ("nvidia.com/gpu", "amd.com/gpu", "gpu", "nvidia.com/gpu.shared")
 _LABELS = (
     "cloud.google.com/gke-accelerator", "nvidia.com/gpu.product", "gpu.nvidia.com/model",
     "nvidia.com/gpu-product", "karpenter.k8s.aws/instance-gpu-name", "accelerator",
-    "k8s.amazonaws.com/accelerator", "gpu.nvidia.com/class",
+    "k8s.amazonaws.com/accelerator", "gpu.nvidia.com/class", "run.googleapis.com/accelerator",
 )  # fmt: skip
 
 

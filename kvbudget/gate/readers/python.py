@@ -26,6 +26,8 @@ from kvbudget.gate.readers.python_values import (
     as_string,
     dotted,
 )
+from kvbudget.gate.shell import Command
+from kvbudget.gate.shell_words import Scope
 from kvbudget.gate.source import HOLE, Text, align
 
 if TYPE_CHECKING:
@@ -35,6 +37,9 @@ _RUNNERS = {
     "run", "Popen", "call", "check_call", "check_output", "system", "popen",
     "create_subprocess_exec", "create_subprocess_shell", "execvp", "execv", "spawn",
 }  # fmt: skip
+
+
+_INSTALLERS = {"pip_install", "uv_pip_install"}
 
 
 def read(context: Context) -> None:
@@ -88,6 +93,7 @@ class _Visitor(Values):
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             self._function(node)
         elif isinstance(node, ast.ClassDef):
+            self.imports[node.name] = f".{node.name}"
             self.scopes.append({})
             self.visit_body(node.body)
             for name, value in self.scopes.pop().items():
@@ -215,6 +221,18 @@ class _Visitor(Values):
             self._engine(node, engine_name)
         elif last in _RUNNERS and node.args:
             self._runner(node)
+        elif last in _INSTALLERS:
+            self._install(node)
+
+    def _install(self, node: ast.Call) -> None:
+        """Pins of an image that is built in code: `.pip_install("engine==1.2.3")`."""
+        reader = self.context.reader()
+        for arg in node.args:
+            word = self.value(arg)
+            if isinstance(word, str):
+                install = [Text.on(part, self.line(arg)) for part in ("pip", "install", word)]
+                reader.command(Command(install, {}), Scope())
+        self.context.pins.extend(reader.pins)
 
     def _aliased(self, name: str) -> str | None:
         target = self.imports.get(name.split(".")[0], "")

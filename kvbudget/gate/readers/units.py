@@ -34,7 +34,7 @@ def read(context: Context) -> None:
             for word in _assignments(value):
                 name, sep, _ = word.s.partition("=")
                 if sep:
-                    env.put(name, word.cut(len(name) + 1), word.line)
+                    env.put(name, _specifiers(word.cut(len(name) + 1)), word.line)
     if any(section == "Container" for section, _, _ in rows):
         _quadlet(context, rows, env)
     else:
@@ -86,9 +86,12 @@ def _expand(value: Text, env: Env) -> Text:
         name = match.group(1) or match.group(2)
         return env.values[name].s if name in env.values else HOLE
 
-    return value.sub(_VARIABLE, variable).sub(
-        _SPECIFIER, lambda m: "%" if m.group() == "%%" else HOLE
-    )
+    return _specifiers(value.sub(_VARIABLE, variable))
+
+
+def _specifiers(value: Text) -> Text:
+    """`%i` and its kin are known when the unit starts; `%%` is a percent sign."""
+    return value.sub(_SPECIFIER, lambda match: "%" if match.group() == "%%" else HOLE)
 
 
 def _service(context: Context, rows: list[tuple[str, str, Text]], env: Env) -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from kvbudget.gate.draft import Draft, Given
+from kvbudget.gate.draft import Draft, Given, Host
 from kvbudget.gate.knowledge import engine
 from kvbudget.gate.nodes import EMPTY, Node
 from kvbudget.gate.readers import pods
@@ -191,6 +191,27 @@ def _parallel(draft: Draft, parallel: Node) -> None:
         draft.given.append(Given("data_parallel_size", data.value(), data.line, "data"))
 
 
+def _app_template(root: Node, host: Host) -> None:
+    """app-template's `persistence:` mounted at /dev/shm, and its options of the pod."""
+    options = root.get("defaultPodOptions")
+    host.gpu_type = host.gpu_type or pods.selector_card(options)
+    host.ipc_host = host.ipc_host or options.get("hostIPC").s == "true"
+    for name, _, volume in root.get("persistence").pairs():
+        mounts = volume.get("globalMounts").elements()
+        for _, _, controller in volume.get("advancedMounts").pairs():
+            for _, _, listed in controller.pairs():
+                mounts = [*mounts, *listed.elements()]
+        paths = [mount.get("path").s.rstrip("/") for mount in mounts] or [f"/{name}"]
+        if off(volume) or "/dev/shm" not in paths:
+            continue
+        size = quantity(volume.get("sizeLimit").s or None)
+        if volume.get("type").s == "emptyDir" and volume.get("medium").s == "Memory" and size:
+            host.shm, host.shm_line = size, volume.key_line("sizeLimit")
+            host.shm_tmpfs = (size, host.shm_line)
+        else:
+            host.shm_provided = True
+
+
 def _container(context: Context, node: Node, root: Node) -> bool:
     """A map with an image and words: the container of a home-made chart."""
     if not node.is_map:
@@ -230,6 +251,7 @@ def _container(context: Context, node: Node, root: Node) -> bool:
                 image_node.get("tag").text.line or image_node.get("repository").text.line
             )
         pods.host_of(draft.host, holder, holder, [holder])
+        _app_template(root, draft.host)
         if not draft.host.memory_limit:
             limits = root.get("resources", "limits")
             if limits.has("memory"):
