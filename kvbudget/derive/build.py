@@ -78,7 +78,7 @@ def requests(inputs: Inputs) -> list[Request]:
         request = Request(
             name, versions.get(name), model, gpu, memory, {**line.env, **env}, line.flags,
             {k: v for k, v in stated.items() if k in units[name]}, evidence,
-            (*notes, *_unknown_notes(lines, name)),
+            (*notes, *_release_notes(inputs, name, versions), *_unknown_notes(lines, name)),
         )  # fmt: skip
         need_capacity(request)
         out.append(request)
@@ -143,6 +143,15 @@ def _versions(typed: Sequence[str], engines: Sequence[str]) -> dict[str, str]:
 
 def _commands(tokens: Sequence[str], engines: Sequence[str]) -> dict[str, CommandLine]:
     return {name: parse_command(name, tokens) for name in engines}
+
+
+def _release_notes(inputs: Inputs, name: str, versions: Mapping[str, str]) -> list[str]:
+    """A log has a release of its own; where it does not say which, the newest is a guess."""
+    if inputs.log is None or name in versions:
+        return []
+    newest = load_engine(name).latest
+    return [f"{inputs.log.name} names no release of {name}: {newest} is assumed, the newest read "
+            "(--engine-version V)"]  # fmt: skip
 
 
 def _unknown_notes(lines: Mapping[str, CommandLine], name: str) -> list[str]:

@@ -296,3 +296,12 @@ def test_a_card_by_the_name_that_its_driver_prints(said, card):
 def test_a_maker_alone_is_no_card(said):
     with pytest.raises(InputError):
         find_gpu(said)
+
+
+def test_a_log_that_names_no_release_has_one_assumed_for_it(models, tmp_path):
+    line = "INFO 01-02 03:04:05 [gpu_worker.py:1] Available KV cache memory: 30.5 GiB\n"
+    banner = "INFO 01-02 03:04:04 [core.py:1] Initializing a V1 LLM engine (v0.11.2) with config: model='m'\n"
+    for text, assumed in ((line, True), (banner + line, False)):
+        (tmp_path / "s.log").write_text(text)
+        _, got = call(models / "llama", "--gpu", "h100-80gb", "--from-log", tmp_path / "s.log")
+        assert any("names no release" in note for note in got["notes"]) is assumed
