@@ -88,7 +88,7 @@ def register(app: typer.Typer) -> None:
                 "--max-num-batched-tokens",
                 metavar="T",
                 min=1,
-                help="Tokens of the forward pass.  [default: the release's on the card]",
+                help="Tokens of the forward pass; the release's own on the card when left out.",
             ),
         ] = None,
         max_num_seqs: Annotated[
@@ -97,7 +97,7 @@ def register(app: typer.Typer) -> None:
                 "--max-num-seqs",
                 metavar="S",
                 min=1,
-                help="Rows of the sampler.  [default: the release's on the card]",
+                help="Rows of the sampler; the release's own on the card when left out.",
             ),
         ] = None,
         utilization: Annotated[
@@ -106,7 +106,7 @@ def register(app: typer.Typer) -> None:
                 "--gpu-memory-utilization",
                 "--mem-fraction-static",
                 metavar="U",
-                help="The engine's fraction.  [default: the release's]",
+                help="The engine's fraction; the release's own when left out.",
             ),
         ] = None,
         tp: Annotated[

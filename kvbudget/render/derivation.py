@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from kvbudget.formula.evaluate import leading_to
@@ -16,14 +17,27 @@ if TYPE_CHECKING:
     from kvbudget.derive.assemble import Derived
 
 
+_ONE_WORD = re.compile(r"[\w.]+")
 ANSWERS = {"kv_cache_memory", "kv_cache_tokens", "max_concurrency", "fits", "margin_memory"}
 
 
 def chain(derived: Derived) -> list[Step]:
-    """The steps that the answers are computed from; the JSON has every step."""
+    """The steps that the answers are computed from; the JSON has every step.
+
+    What is 0 because the model or the flags have no such thing is left out.
+    """
     _, specs = joined(derived.programs)
     wanted = {spec.name for spec in leading_to(specs, ANSWERS)}
-    return [s for s in derived.derivation.steps if s.name.partition("[")[0] in wanted]
+    return [
+        step
+        for step in derived.derivation.steps
+        if step.name.partition("[")[0] in wanted and not _idle(step)
+    ]
+
+
+def _idle(step: Step) -> bool:
+    zero = step.amount.value == 0 and step.amount.is_exact
+    return zero and step.name not in ANSWERS and _ONE_WORD.fullmatch(step.expr) is not None
 
 
 def figure(value: float, unit: str) -> str:
