@@ -110,7 +110,6 @@ def sweep(
         results = work.run(
             loaded, setups, executor=executor, jobs=jobs, ray_address=ray_address, progress=tell
         )
-    notes = [note for note in notes if "L2 <= L1" not in note]
     shared.put(documents.sweep(loaded, results, notes), format_, output)
 
 

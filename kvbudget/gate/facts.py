@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from kvbudget.formula.versions import holds
 from kvbudget.gate import hardware
 from kvbudget.gate.knowledge import load
+from kvbudget.units import GIB
 
 if TYPE_CHECKING:
     from kvbudget.gate.invocation import Invocation
     from kvbudget.gate.pool import Pool
-
-GIB = 1 << 30
 
 
 def version_in(inv: Invocation, versions: str) -> bool:

@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any
 
+from kvbudget.derive.catalogue import find_gpu
 from kvbudget.errors import InputError
 from kvbudget.gate.knowledge import load
 
@@ -58,13 +59,11 @@ def machine(text: str) -> tuple[str | None, int | None]:
 
 
 def entry(name: str) -> dict[str, Any] | None:
-    """Catalogue entry of a card (case and dashes ignored, a unique prefix will do)."""
-    key = _squeeze(name)
-    catalogue = _catalogue()
-    if key in catalogue:
-        return catalogue[key]
-    near = {gpu["name"]: gpu for known, gpu in catalogue.items() if known.startswith(key)}
-    return next(iter(near.values())) if len(near) == 1 else None
+    """Catalogue entry of a card, found as `--gpu` of derive finds it; None if unknown."""
+    try:
+        return _catalogue()[_squeeze(find_gpu(name).name)]
+    except InputError:
+        return None
 
 
 def named(name: str) -> str:

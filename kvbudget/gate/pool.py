@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvbudget.budget import Amount, Provenance
 from kvbudget.errors import InputError, KvbudgetError
+from kvbudget.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from kvbudget.derive.request import Request
     from kvbudget.gate.invocation import Invocation
     from kvbudget.model.config import Model
-
-GIB = 1 << 30
 
 
 @dataclass(frozen=True)

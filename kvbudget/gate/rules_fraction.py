@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kvbudget.gate.facts import GIB, context_bytes, default_fraction, total_bytes, version_in
+from kvbudget.gate.facts import context_bytes, default_fraction, total_bytes, version_in
 from kvbudget.gate.finding import Bench, place
+from kvbudget.units import GIB
 
 if TYPE_CHECKING:
     from kvbudget.gate.invocation import Invocation

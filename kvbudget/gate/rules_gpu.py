@@ -6,7 +6,6 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from kvbudget.gate.facts import (
-    GIB,
     card,
     context_bytes,
     ranks,
@@ -16,6 +15,7 @@ from kvbudget.gate.facts import (
     version_in,
 )
 from kvbudget.gate.finding import Bench, place, rule_data
+from kvbudget.units import GIB
 
 if TYPE_CHECKING:
     from kvbudget.gate.draft import EnvValue

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.gate.facts import (
-    GIB,
     Tier,
     connectors,
     offload_backend,
@@ -15,6 +14,7 @@ from kvbudget.gate.facts import (
 )
 from kvbudget.gate.finding import Bench, place
 from kvbudget.gate.rules_gpu import env_is
+from kvbudget.units import GIB
 
 if TYPE_CHECKING:
     from kvbudget.gate.invocation import Invocation

@@ -94,6 +94,6 @@ def _present(index: int) -> tuple[Gpu | None, int | None, str | None]:
             card = nvml.snapshot(usable[index])
             gpu = None
             with suppress(InputError):
-                gpu = find_gpu((card.name or "").removeprefix("NVIDIA ").removeprefix("Tesla "))
+                gpu = find_gpu(card.name or "")
             return gpu, card.total, card.name
     return None, None, None
