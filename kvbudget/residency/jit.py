@@ -50,6 +50,13 @@ def _cache_in(numba: Any, folder: Path) -> None:  # noqa: ANN401
 _NUMBA = _numba()
 COMPILED = _NUMBA is not None
 
+unsigned: Callable[[Any], int] = int if _NUMBA is None else _NUMBA.uint64
+"""A position that a compiled kernel need not test for counting from the end of an array.
+
+It mixes with its own kind; together with a signed number the compiler would make it a float.
+"""
+signed: Callable[[Any], int] = int if _NUMBA is None else _NUMBA.int64
+
 
 def kernel(function: F) -> F:
     """Compile `function` (cached on disk where one can write), or leave it as it is."""
@@ -75,11 +82,10 @@ def zeros(count: int, kind: str = "i4") -> Any:  # noqa: ANN401 - ndarray or lis
     return np.zeros(count, dtype=kind)
 
 
-def running_sum(values: Any, kind: str | None = None) -> Any:  # noqa: ANN401 - ndarray or list
-    """Sums of all values up to each: in place, or in a new array of `kind`; a list stays."""
+def running_sum(values: Any) -> Any:  # noqa: ANN401 - ndarray or list
+    """Sums of all values up to each: in place, a list stays as it is."""
     if _NUMBA is None:
         return list(itertools.accumulate(values))
     import numpy as np
 
-    sums = values.astype(kind) if kind else values
-    return np.cumsum(sums, dtype=sums.dtype, out=sums)
+    return np.cumsum(values, dtype=values.dtype, out=values)

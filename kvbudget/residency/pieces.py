@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvbudget.residency.jit import kernel
+from kvbudget.residency.jit import kernel, signed, unsigned
 from kvbudget.residency.ledger import (
     CUT,
     D2H,
@@ -49,27 +49,30 @@ def touch(
     -> blocks of the prefix that upper and lower hold. Behind the first block in neither, nothing
     is held either.
     """
+    one = unsigned(1)
     mark = r + 1
     on_upper = 0
     on_lower = 0
-    p = 0
-    while p < m and max(on_upper, on_lower) == p:
-        toucher = last[ids[first + p]]
+    p = start = unsigned(first)
+    end = unsigned(first + m)
+    while p < end and max(on_upper, on_lower) == signed(p - start):
+        toucher = last[ids[p]]
         if toucher == 0:
             break
-        a = p
-        while p < m and last[ids[first + p]] == toucher:
-            last[ids[first + p]] = mark
-            p += 1
-        q = toucher - 1
-        head[q] = p
+        a = signed(p - start)
+        while p < end and last[ids[p]] == toucher:
+            last[ids[p]] = mark
+            p += one
+        z = signed(p - start)
+        q = unsigned(toucher - 1)
+        head[q] = z
         if upper[q] > a:
-            on_upper = min(p, upper[q])
+            on_upper = min(z, upper[q])
         if lower[q] > a:
-            on_lower = min(p, lower[q])
-    while p < m:
-        last[ids[first + p]] = mark
-        p += 1
+            on_lower = min(z, lower[q])
+    while p < end:
+        last[ids[p]] = mark
+        p += one
     return on_upper, on_lower
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from kvbudget.errors import InputError
 
@@ -45,32 +45,35 @@ def quick(data: bytes) -> Rows | None:
 
     import msgspec
 
-    class Request(msgspec.Struct, gc=False):
-        timestamp: int
-        input_length: int
-        hash_ids: list[int]
-        output_length: int = 0
+    def whole_from(least: int, most: int) -> Any:  # noqa: ANN401 - a type
+        return Annotated[int, msgspec.Meta(ge=least, le=most)]
 
+    latest_ms = _LATEST_US // 1000 - 1
+    request = msgspec.defstruct(
+        "Request",
+        [
+            ("timestamp", whole_from(-latest_ms, latest_ms)),
+            ("input_length", whole_from(0, 2**62 - 1)),
+            ("hash_ids", list[whole_from(-(2**63), 2**63 - 1)]),  # type: ignore[misc]
+            ("output_length", whole_from(0, 2**63 - 1), 0),
+        ],
+        gc=False,
+    )
     try:
-        found = msgspec.json.Decoder(Request).decode_lines(data)
+        found: Any = msgspec.json.Decoder(request).decode_lines(data)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     lines = data.removesuffix(b"\n").split(b"\n")
-    ids = list(itertools.chain.from_iterable(row.hash_ids for row in found))
-    lengths = [row.input_length for row in found]
     if len(lines) != len(found) or not all(map(bytes.strip, lines)):
         return None  # blank lines, or several requests on one
-    if any(row.output_length < 0 for row in found):
-        return None
-    if ids and not -(2**63) <= min(ids) <= max(ids) < 2**63:
-        return None
-    if not 0 <= min(lengths) <= max(lengths) < 2**62:
-        return None
-    starts = list(itertools.accumulate((len(row.hash_ids) for row in found), initial=0))
-    times = [row.timestamp * 1000 for row in found]
-    if not -_LATEST_US < min(times) <= max(times) < _LATEST_US:
-        return None
-    return Rows(ids, starts, lengths, times, list(range(1, len(lines) + 1)))
+    chains = [row.hash_ids for row in found]
+    return Rows(
+        list(itertools.chain.from_iterable(chains)),
+        list(itertools.accumulate(map(len, chains), initial=0)),
+        [row.input_length for row in found],
+        [row.timestamp * 1000 for row in found],
+        list(range(1, len(lines) + 1)),
+    )
 
 
 def read(data: bytes, name: str, *, local_ids: bool, progress: Progress | None = None) -> Rows:
