@@ -319,3 +319,20 @@ def test_how_often_a_request_counts_its_blocks(version: str, times: int):
     rules = load_yaml(knowledge_file("formulas", "transfer", "replay_rules.yaml"))["engines"]
     fitting = [r for r in rules["sglang"]["releases"] if holds(version, r["versions"])]
     assert [rule["inserts_per_request"] for rule in fitting] == [times]
+
+
+# chunked_prefill_size, cuda_graph_max_bs and mem_fraction_static of a card SGLang cannot tell
+UNKNOWN_CARD = {
+    "0.4.1": (8192, 160, 0.88), "0.4.7.post1": (8192, 160, 0.88), "0.4.8": (4096, 160, 0.88),
+    "0.5.12": (4096, 160, 0.88), "0.5.18": (4096, 160, 0.88), "0.5.20": (4096, 160, 0.95),
+    "0.5.23": (4096, 160, 0.95),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("version", UNKNOWN_CARD)
+def test_a_step_on_a_card_the_engine_cannot_tell(version: str):
+    rows = load_yaml(knowledge_file("formulas", "profile_policies.yaml"))["defaults"]["sglang"]
+    found = [row for row in rows["unknown_card"] if holds(version, row["versions"])]
+    assert [(row["tokens"], row["requests"], row["fraction"]) for row in found] == [
+        UNKNOWN_CARD[version]
+    ]

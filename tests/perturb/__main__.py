@@ -16,6 +16,9 @@ from pathlib import Path
 from queue import Queue
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.progress import track
+
 from kvbudget.knowledge.yamlfile import load_yaml
 from tests.perturb import selftest
 from tests.perturb.battery import Workshop, tests_of
@@ -60,7 +63,12 @@ def after_tests(survivors: Sequence[Mutant], jobs: int) -> list[Mutant]:
                 sys.exit(f"the tests of {file} fail without any change to it")
         shops.put(first)
         with ThreadPoolExecutor(jobs) as pool:
-            noticed = list(pool.map(judged, survivors))
+            noticed = list(
+                track(
+                    pool.map(judged, survivors), "their tests", len(survivors),
+                    console=Console(stderr=True), disable=not sys.stderr.isatty(),
+                )
+            )  # fmt: skip
         while not shops.empty():
             shops.get().__exit__()
     return [mutant for mutant, seen in zip(survivors, noticed, strict=True) if not seen]
