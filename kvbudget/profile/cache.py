@@ -7,25 +7,27 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
-    from kvbudget.profile.mirror import MirrorModel
+    from kvbudget.model.shapes import LayerShape
 
 
 class DecodeCache:
     """Static keys, values and states for `batch` sequences of `context` tokens."""
 
-    def __init__(self, model: MirrorModel, batch: int, context: int) -> None:
-        shape, device = model.shape, model.device
+    def __init__(
+        self, layers: Sequence[LayerShape], batch: int, context: int, *,
+        dtype: torch.dtype, device: str,
+    ) -> None:  # fmt: skip
         self.ids = torch.zeros(batch, dtype=torch.int64, device=device)
         self.positions = torch.zeros(batch, 1, 1, dtype=torch.int64, device=device)
         self.slots: dict[int, Tensor] = {}
-        for number, layer in enumerate(shape.layers):
+        for number, layer in enumerate(layers):
             width = layer.mixer.cache_width or layer.mixer.conv_width
             if width:
-                self.slots[number] = torch.zeros(
-                    batch, context, width, dtype=model.dtype, device=device
-                )
+                self.slots[number] = torch.zeros(batch, context, width, dtype=dtype, device=device)
 
     def first(self, batch: int) -> DecodeCache:
         """The first `batch` sequences of this cache, sharing its memory."""

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from kvbudget.model.shapes import CHUNK, LayerShape, MixerShape, ModelShape, Projection
+from kvbudget.profile.cache import DecodeCache
 from kvbudget.profile.sampling import SamplerBuffers, sample
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from kvbudget.model.forward import Pass
-    from kvbudget.profile.cache import DecodeCache
 
 
 class MirrorModel:
@@ -65,6 +65,10 @@ class MirrorModel:
         """One profile forward of `tokens` tokens without a KV cache."""
         ids = torch.zeros(tokens, dtype=torch.int64, device=self.device)
         self._layers(ids, None)
+
+    def cache(self, batch: int, context: int) -> DecodeCache:
+        """Room for decode steps of `batch` sequences of `context` tokens."""
+        return DecodeCache(self.shape.layers, batch, context, dtype=self.dtype, device=self.device)
 
     def decode(self, cache: DecodeCache) -> None:
         """One step of one token per sequence against a static cache."""

@@ -7,7 +7,6 @@ torch = pytest.importorskip("torch")
 from kvbudget.model.config import model_from_config  # noqa: E402
 from kvbudget.model.forward import Pass  # noqa: E402
 from kvbudget.model.shapes import model_shape  # noqa: E402
-from kvbudget.profile.cache import DecodeCache  # noqa: E402
 from kvbudget.profile.mirror import MirrorModel  # noqa: E402
 from kvbudget.profile.sampling import SamplerBuffers  # noqa: E402
 from kvbudget.profile.tracker import LiveBytes  # noqa: E402
@@ -66,7 +65,7 @@ def measure(config, tokens, *, fake, requests=64, mode=LiveBytes, once=False, tp
         tracker.reset_peak()
         runner.sample(tokens, requests, SamplerBuffers(8, 4, 3))
         out.append(tracker.peak)
-        cache = DecodeCache(runner, 8, 3)
+        cache = runner.cache(8, 3)
         for _ in range(3):
             tracker.reset_peak()
             runner.decode(cache)

@@ -11,7 +11,6 @@ import torch
 
 from kvbudget.errors import InputError
 from kvbudget.profile import graphs
-from kvbudget.profile.cache import DecodeCache
 from kvbudget.profile.host import host_memory
 from kvbudget.profile.plan import sampler_plan
 from kvbudget.profile.protocols import OutOfMemory
@@ -171,7 +170,7 @@ class CudaBackend:
             return
         assert self.runner is not None
         sizes = graphs.ladder(self.job.requests)[::-1]
-        cache = DecodeCache(self.runner, sizes[0], BLOCK_TOKENS)
+        cache = self.runner.cache(sizes[0], BLOCK_TOKENS)
         # Warm up and capture on one stream, as engines do: cuBLAS keeps a workspace per stream,
         # and one that first appears inside a capture would be counted as the graph's.
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]

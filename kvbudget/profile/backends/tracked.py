@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kvbudget.profile.cache import DecodeCache
 from kvbudget.profile.host import host_memory
 from kvbudget.profile.plan import sampler_plan
 from kvbudget.profile.protocols import OutOfMemory
@@ -135,7 +134,7 @@ class TrackedBackend:
         if not self.job.decode_steps or self.own is None:
             return
         start = self.tracker.allocated
-        cache = DecodeCache(self.own, min(self.job.requests, 8), self.job.decode_steps)
+        cache = self.own.cache(min(self.job.requests, 8), self.job.decode_steps)
         self._extra["decode_cache"] = self.tracker.allocated - start
         held = self.tracker.allocated
         self.tracker.reset_peak()
