@@ -9,7 +9,6 @@ from typing import Any
 
 from kvbudget.residency.jit import kernel
 from kvbudget.residency.ledger import (
-    CUT,
     D2H,
     EV1,
     EV2,
@@ -19,6 +18,7 @@ from kvbudget.residency.ledger import (
     LOST,
     TOKENS,
     UNUSABLE,
+    admitted,
     book,
 )
 from kvbudget.residency.lists import append, unlink
@@ -81,10 +81,7 @@ def replay_lazy(
     used2 = 0
     for r in range(len(off) - 1):
         s = off[r]
-        m = off[r + 1] - s
-        if m > c1:
-            m = c1
-            stat[CUT] += 1
+        m = admitted(off, r, c1, stat)
         hit = 0
         while hit < m and in1[ids[s + hit]]:
             hit += 1

@@ -24,6 +24,16 @@ TRAFFIC = COUNTERS[D2H : S2H + 1]
 
 
 @kernel
+def admitted(off: Array, r: int, room: int, stat: Array) -> int:
+    """Blocks of request `r` that a device pool of `room` blocks takes part with."""
+    m: int = off[r + 1] - off[r]
+    if m > room:
+        m = room
+        stat[CUT] += 1
+    return m
+
+
+@kernel
 def book(traffic: Array, bin_of: Array, bins: int, r: int, stat: Array, seen: Array) -> None:
     """Add what request `r` moved to its time bin: D2H, H2D, H2S, S2H rows of `bins` columns."""
     at = bin_of[r]

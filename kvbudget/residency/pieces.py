@@ -16,7 +16,6 @@ from typing import Any
 
 from kvbudget.residency.jit import kernel, signed, unsigned
 from kvbudget.residency.ledger import (
-    CUT,
     D2H,
     EV1,
     EV2,
@@ -31,6 +30,7 @@ from kvbudget.residency.ledger import (
     SHORT,
     TOKENS,
     UNUSABLE,
+    admitted,
     book,
 )
 from kvbudget.residency.lists import append, store, unlink
@@ -123,10 +123,7 @@ def replay_exclusive(
     oldest1 = 0
     oldest2 = 0
     for r in range(len(off) - 1):
-        m = off[r + 1] - off[r]
-        if m > c1:
-            m = c1
-            stat[CUT] += 1
+        m = admitted(off, r, c1, stat)
         hit, both = touch(ids, off[r], m, r, last, head, upper, lower)
         used2 -= both - hit
         stat[L1] += hit
@@ -165,10 +162,7 @@ def replay_eager(
     oldest1 = 0
     oldest2 = 0
     for r in range(len(off) - 1):
-        m = off[r + 1] - off[r]
-        if m > c1:
-            m = c1
-            stat[CUT] += 1
+        m = admitted(off, r, c1, stat)
         hit, held = touch(ids, off[r], m, r, last, head, upper, lower)
         both = max(hit, held)
         stat[L1] += hit
@@ -217,10 +211,7 @@ def replay_write_through(
     oldest2 = 0
     for r in range(len(off) - 1):
         s = off[r]
-        m = off[r + 1] - s
-        if m > c1:
-            m = c1
-            stat[CUT] += 1
+        m = admitted(off, r, c1, stat)
         # 1: match; the matched blocks now belong to this request, so nothing below takes them
         hit, held = touch(ids, s, m, r, last, head, upper, lower)
         known = max(hit, held)

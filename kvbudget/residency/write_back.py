@@ -13,7 +13,6 @@ from typing import Any
 
 from kvbudget.residency.jit import kernel
 from kvbudget.residency.ledger import (
-    CUT,
     D2H,
     EV1,
     EV2,
@@ -28,6 +27,7 @@ from kvbudget.residency.ledger import (
     SHORT,
     TOKENS,
     UNUSABLE,
+    admitted,
     book,
 )
 from kvbudget.residency.lists import append, store, unlink
@@ -143,10 +143,7 @@ def replay_write_back(
     clock = 0
     for r in range(len(off) - 1):
         s = off[r]
-        m = off[r + 1] - s
-        if m > c1:
-            m = c1
-            stat[CUT] += 1
+        m = admitted(off, r, c1, stat)
         # 1: match; the matched blocks leave the lists, so nothing below can evict them
         hit = 0
         while hit < m and in1[ids[s + hit]]:
