@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # A CPU build of torch first, so that no resolver pulls CUDA wheels; a machine with a GPU keeps its own.
 TORCH ?= torch==2.13.0
 
-.PHONY: accuracy demo test test-bare check lint type imports bench docs fuzz perturb coverage clean
+.PHONY: accuracy demo test test-bare check lint type imports bench docs fuzz perturb coverage clean clean-kernels
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("kvbudget needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12 ..." if sys.version_info < (3, 11) else 0)'
@@ -78,7 +78,10 @@ coverage: $(STAMP)
 	$(BIN)/python -m pytest -n auto --cov --cov-report= -q
 	$(BIN)/python tests/coverage_table.py
 
-clean:
+clean-kernels:
+	rm -f kvbudget/residency/__pycache__/*.nbi kvbudget/residency/__pycache__/*.nbc
+
+clean: clean-kernels
 	rm -rf $(VENV) dist build .bench .mypy_cache .ruff_cache .pytest_cache
 
 # oom-triage on a folder of labelled logs, beside a peer: make triage-accuracy CASES=DIR PEER=python
