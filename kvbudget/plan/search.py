@@ -112,14 +112,21 @@ class Search:
 
     def verdict(self, derived: Derived) -> Verdict:
         """fits: even at the unfavourable ends, with the cushion kept; tight: at the best values."""
-        wanted = self.wanted
-        if not serves(derived, wanted, "value") or seats(derived, self) < wanted:
+        if not self.serves(derived, "value"):
             return "no"
         check = derived.amount("startup_check") or Amount.exact(1, "n")
         if not check.value:
             return "no"
-        sure = serves(derived, wanted, "low") and check.low
+        sure = self.serves(derived, "low") and check.low
         return "fits" if sure and self.keeps_cushion(derived) else "tight"
+
+    def serves(self, derived: Derived, edge: str) -> bool:
+        """True where the requests wanted fit by memory and by the engine's own limit.
+
+        The limit too may depend on memory: a request of a recurrent model needs slots for states.
+        """
+        enough = seats(derived, self, edge) >= self.wanted
+        return enough and serves(derived, self.wanted, edge)
 
     def keeps_cushion(self, derived: Derived) -> bool:
         """True where the margin surely holds what no profile measures."""
@@ -134,10 +141,10 @@ def serves(derived: Derived, wanted: float, edge: str) -> bool:
     return enough and (derived.fits if fits is None else bool(getattr(fits, edge)))
 
 
-def seats(derived: Derived, search: Search) -> float:
-    """Requests the engine runs at once whatever the memory."""
+def seats(derived: Derived, search: Search, edge: str = "value") -> float:
+    """Requests the engine's own limit lets run at once, whatever the pool of tokens holds."""
     limit = derived.amount(search.names.requests)
-    return float("inf") if limit is None else limit.value
+    return float("inf") if limit is None else float(getattr(limit, edge))
 
 
 def requests_served(derived: Derived, search: Search) -> int:
@@ -181,7 +188,7 @@ def first_true(
 def smallest_share(search: Search, edge: str) -> int | None:
     """The smallest utilisation in hundredths that serves the wanted requests, or None."""
     top, wanted = search.at(HIGHEST), search.wanted
-    if not serves(top, wanted, edge):
+    if not search.serves(top, edge):
         return None
     pool, many, total = (
         top.amount(name) for name in ("kv_cache_memory", "max_concurrency", "total_memory")
@@ -190,7 +197,7 @@ def smallest_share(search: Search, edge: str) -> int | None:
     if pool is not None and many is not None and total is not None and many.value > 0:
         have, served = getattr(pool, edge), getattr(many, edge)
         guess = max(1, HIGHEST - int(have * (1 - wanted / served) / total.value * CENT))
-    return first_true(1, HIGHEST, lambda c: serves(search.at(c), wanted, edge), guess)
+    return first_true(1, HIGHEST, lambda c: search.serves(search.at(c), edge), guess)
 
 
 def largest_safe(search: Search) -> int | None:

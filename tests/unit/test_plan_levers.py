@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model_configs import LLAMA_8B, LLAMA_70B, QWEN3_235B
+from model_configs import LLAMA_8B, LLAMA_70B, QWEN3_235B, QWEN3_NEXT
 
 from kvbudget.derive.assemble import derive
 from kvbudget.derive.catalogue import find_gpu
@@ -120,3 +120,19 @@ def test_where_nothing_fits_the_nearest_lack_least_and_the_cards_that_would_do_a
 
 def test_no_number_of_cards_of_a_node_may_do():
     assert more_cards(Request("vllm", None, LARGE, find_gpu("t4")), Asked(8192, 4000)) is None
+
+
+def test_a_limit_on_requests_that_memory_sets_is_met_by_a_larger_share():
+    """A recurrent model runs as many requests as it has slots for states, and these are paid for
+    by the same share: that tokens alone would fit at a smaller one is no answer."""
+    request = Request("sglang", "0.5.15", model_from_config(QWEN3_NEXT, name="hybrid"),
+                      find_gpu("h200"), flags={"tp_size": 2})  # fmt: skip
+    options = solve(request, Asked(1024, 40))
+    assert options[0].verdict == "fits"
+    plain = next(option for option in options if not option.levers)
+    share = plain.flags["mem_fraction_static"]
+    assert plain.derived.amount("max_running_requests").value >= 40
+    less = derive(replace(request, flags={"tp_size": 2, "context_length": 1024,
+                                          "mem_fraction_static": share - 0.05}))  # fmt: skip
+    assert less.amount("max_concurrency").value >= 40  # by tokens
+    assert less.amount("max_running_requests").value < 40  # by states
