@@ -32,6 +32,8 @@ class Context:
     tree: Tree
     dispatch: Callable[[Context], None]
     outside: dict[str, str] = field(default_factory=dict)
+    env: dict[str, Text] = field(default_factory=dict)
+    """Variables that the process of this file is given."""
     drafts: list[Draft] = field(default_factory=list)
     pins: list[Pin] = field(default_factory=list)
     overlays: list[Overlay] = field(default_factory=list)
@@ -53,7 +55,22 @@ class Context:
             found = self.tree.neighbour(path, self.path)
             return found[1] if found else None
 
-        return Reader(source)
+        return Reader(source, self._code)
+
+    def _code(self, text: Text, env: dict[str, Text]) -> list[Draft]:
+        """Drafts of Python text that a command line holds; broken text holds none."""
+        if self.depth >= MAX_RECURSION:
+            return []
+        inner = self.inner("inline.py", text)
+        inner.env = env
+        try:
+            self.dispatch(inner)
+        except (Malformed, UnclosedQuote):
+            return []
+        self.pins.extend(inner.pins)
+        for draft in inner.drafts:
+            draft.host.share_unit = f"{self.path}>{text.line}"  # it ends before the next one starts
+        return inner.drafts
 
     def absorb(self, reader: Reader) -> None:
         """Take the pins, and the files and manifests that a script writes."""
@@ -67,5 +84,7 @@ class Context:
                 self.dispatch(inner)
             except (Malformed, UnclosedQuote):
                 continue
+            for draft in inner.drafts:
+                draft.host.share_unit = f"{self.path}>{draft.host.share_unit}"
             self.drafts.extend(inner.drafts)
             self.pins.extend(inner.pins)

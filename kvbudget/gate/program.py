@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _PYTHON = re.compile(r"python[\d.]*\Z")
+_CODE_OPTION = re.compile(r"-[A-Za-z]*c\Z")
 _REQUIREMENT = re.compile(
     r"(vllm|sglang)(?:\[[^\]]*\])?\s*(?:(==|===|>=|<=|~=|!=|>|<|@)\s*(\S+))?\Z"
 )
@@ -26,8 +27,14 @@ _REQUIREMENT = re.compile(
 class Reader:
     """Finds the engine processes of shell text; shared by every file shape that holds shell."""
 
-    def __init__(self, source: Callable[[str], Text | None] | None = None) -> None:
+    def __init__(
+        self,
+        source: Callable[[str], Text | None] | None = None,
+        code: Callable[[Text, dict[str, Text]], list[Draft]] | None = None,
+    ) -> None:
+        """`source(path)` gives a file of the tree, `code(text, env)` the drafts of Python text."""
         self.source = source
+        self.code = code
         self.pins: list[Pin] = []
         self.files: list[tuple[str, Text]] = []
         self.manifests: list[Text] = []
@@ -55,7 +62,6 @@ class Reader:
         head = base(words[0].s)
         self._requirements(words)
         self._heredocs(command)
-        self._python(command)
         out: list[Draft] = []
         for body, _ in command.heredocs:
             if runs_shell(words):
@@ -63,6 +69,9 @@ class Reader:
         if head in silent():
             return out
         env = dict(command.env)
+        if self.code is not None and reads_python(words):
+            for body, _ in command.heredocs:
+                out += self.code(body, env)
         found = self.words(words, env, scope, depth)
         return out + found
 
@@ -76,6 +85,9 @@ class Reader:
         at = container_run(words)
         if at is not None:
             return self._container(words[at:], env, scope, depth)
+        code = python_code(words)
+        if code is not None:
+            return self.code(code, env) if self.code is not None else []
         found = find_engine(words)
         if found is not None:
             engine, program, rest = found
@@ -208,18 +220,6 @@ class Reader:
             version = None
         self.pins.append(Pin(match.group(1), version, line))
 
-    def _python(self, command: Command) -> None:
-        """`python -c CODE` and here-documents that python reads."""
-        words = command.words
-        at = next((i for i, word in enumerate(words) if _PYTHON.match(base(word.s))), None)
-        if at is None:
-            return
-        texts = [word.s for word in words]
-        if "-c" in texts[at:-1]:
-            self.files.append(("inline.py", words[texts.index("-c", at) + 1]))
-        if texts[-1] == "-" or at == len(texts) - 1:
-            self.files += [("inline.py", body) for body, _ in command.heredocs]
-
     def _heredocs(self, command: Command) -> None:
         head = base(command.words[0].s)
         targets = [word for word in command.writes if word.s != "/dev/null"]
@@ -248,6 +248,28 @@ def runs_shell(words: list[Text]) -> bool:
     if texts[0] in ("cat", "tee", "echo"):
         return False
     return any(text in ("bash", "sh", "zsh", "ssh", "dash") for text in texts)
+
+
+def python_code(words: list[Text]) -> Text | None:
+    """CODE of `python -c CODE`."""
+    at = _python_at(words)
+    for index in range(at + 1, len(words) - 1):
+        option = words[index].s
+        if _CODE_OPTION.match(option):
+            return words[index + 1]
+        if not option.startswith("-") or option == "-m":
+            return None
+    return None
+
+
+def reads_python(words: list[Text]) -> bool:
+    """True for `python` or `python -`: a here-document is its program."""
+    at = _python_at(words)
+    return at < len(words) and (words[-1].s == "-" or at == len(words) - 1)
+
+
+def _python_at(words: list[Text]) -> int:
+    return next((i for i, word in enumerate(words) if _PYTHON.match(base(word.s))), len(words))
 
 
 def inherit(env: dict[str, Text]) -> Scope:

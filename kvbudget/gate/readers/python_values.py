@@ -9,13 +9,15 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.gate.knowledge import engine_names
-from kvbudget.gate.source import HOLE, Text
+from kvbudget.gate.readers.pods import split_string
+from kvbudget.gate.source import HOLE, Text, align
 
 if TYPE_CHECKING:
     from kvbudget.gate.draft import Draft
 
 
 _ENVIRON = ("os.getenv", "os.environ.get", "environ.get", "getenv")
+_MAPPINGS = ("os.environ", "environ")
 _PERCENT = re.compile(r"%%|%[-+ #0-9.]*[a-zA-Z]")
 _FIELD = re.compile(r"\{(\w*)(?:![rsa])?(?::[^{}]*)?\}")
 _ARITHMETIC = {
@@ -63,13 +65,16 @@ class Items:
 class Values:
     """Names in scope and what expressions are worth, as far as the file tells."""
 
-    def __init__(self, rows: list[int]) -> None:
+    def __init__(self, text: Text, rows: list[int]) -> None:
         """`rows`: physical line of each line of the text."""
-        self.rows = rows
+        self.text, self.rows = text, rows
         self.scopes: list[dict[str, Any]] = [{}]
         self.imports: dict[str, str] = {}
         self.env: dict[str, Text] = {}
         self.sequences: dict[int, Items] = {}
+        self.classes: dict[str, Map] = {}
+        self.owners: list[dict[str, Any]] = []
+        """Scopes of the classes around, the innermost last: what `self.x` is."""
 
     def line(self, node: ast.AST) -> int:
         row = getattr(node, "lineno", 1) - 1
@@ -108,18 +113,74 @@ class Values:
             return self._call_value(node)
         if isinstance(node, ast.Subscript):
             owner, key = self.value(node.value), self.value(node.slice)
+            if dotted(node.value) in _MAPPINGS and isinstance(key, str):
+                said = self.env.get(key)
+                return said.s if said is not None and said.known else UNKNOWN
             if isinstance(owner, Map) and isinstance(key, str):
                 return owner.items.get(key, (UNKNOWN, 0))[0]
             return UNKNOWN
         if isinstance(node, ast.Attribute):
-            name = dotted(node)
-            return "python" if name == "sys.executable" else self._lookup(name)
+            return self._attribute(node)
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
             return self._either(node)
         return UNKNOWN
 
+    def origin(self, node: ast.expr) -> str:
+        """Dotted name of a function as its module calls it: `sp.run` -> `subprocess.run`."""
+        name = dotted(node)
+        root, dot, rest = name.partition(".")
+        return self.imports.get(root, root) + dot + rest
+
+    def said(self, node: ast.expr, value: str) -> Text:
+        """`value` on the lines on which a literal spells it; what a name stands for is at its use."""
+        parts = [node]
+        while isinstance(parts[0], ast.BinOp):
+            parts[0:1] = [parts[0].left, parts[0].right]
+        if not all(isinstance(part, (ast.Constant, ast.JoinedStr)) for part in parts):
+            return Text.on(value, self.line(node))
+        start = self._offset(node.lineno)
+        raw = self.text.cut(start, self._offset((node.end_lineno or node.lineno) + 1))
+        return align(value, raw.s, raw.lines)
+
+    def _offset(self, row: int) -> int:
+        """Where a line of the text begins (its end for a line behind the last)."""
+        at = 0
+        for _ in range(row - 1):
+            at = self.text.s.find("\n", at) + 1
+            if not at:
+                return len(self.text.s)
+        return at
+
+    def _attribute(self, node: ast.Attribute) -> Any:  # noqa: ANN401 - any value
+        name = dotted(node)
+        if name == "sys.executable":
+            return "python"
+        found = self._lookup(name)
+        if found is UNKNOWN and name.startswith(("self.", "cls.")) and self.owners:
+            owner, attribute = self.owners[-1], name.split(".", 1)[1]
+            return owner.get(f"self.{attribute}", owner.get(attribute, UNKNOWN))
+        if found is UNKNOWN:
+            held = self.value(node.value)
+            if isinstance(held, Map):
+                return held.items.get(node.attr, (UNKNOWN, 0))[0]
+        return found
+
+    def _instance(self, node: ast.Call, fields: Map) -> Map:
+        """What a class of plain fields holds: its defaults under the call's arguments."""
+        out = Map()
+        out.update(fields)
+        for name, item in zip(fields.items, node.args, strict=False):
+            out.put(name, self.value(item), self.line(item))
+        self._keywords(node, out)
+        return out
+
     def _binary(self, node: ast.BinOp) -> Any:  # noqa: ANN401 - any value
         left, right = self.value(node.left), self.value(node.right)
+        if isinstance(left, Map) and isinstance(right, Map) and isinstance(node.op, ast.BitOr):
+            out = Map()
+            out.update(left)
+            out.update(right)
+            return out
         if isinstance(left, Items) and isinstance(right, Items) and isinstance(node.op, ast.Add):
             return Items([*left.items, *right.items])
         if isinstance(left, str) and isinstance(right, str) and isinstance(node.op, ast.Add):
@@ -144,7 +205,7 @@ class Values:
         """`os.getenv("X") or 0.9`: what a variable is that nobody set."""
         for item in node.values:
             unset = isinstance(item, ast.Call) and len(item.args) == 1
-            if unset and isinstance(item, ast.Call) and dotted(item.func) in _ENVIRON:
+            if unset and isinstance(item, ast.Call) and self.origin(item.func) in _ENVIRON:
                 continue
             value = self.value(item)
             if isinstance(value, Unknown) or value:
@@ -182,8 +243,15 @@ class Values:
         return made
 
     def _call_value(self, node: ast.Call) -> Any:  # noqa: ANN401 - any value
-        name = dotted(node.func)
+        name = self.origin(node.func)
         first = self.value(node.args[0]) if node.args else UNKNOWN
+        if name.removeprefix(".") in self.classes:
+            return self._instance(node, self.classes[name.removeprefix(".")])
+        if name.rsplit(".", 1)[-1] in ("field", "Field"):
+            default = next((word.value for word in node.keywords if word.arg == "default"), None)
+            return self.value(default) if default is not None else first
+        if name in ("vars", "dataclasses.asdict") and isinstance(first, Map):
+            return first
         if name in _ENVIRON and node.args:
             if isinstance(first, str) and first in self.env and self.env[first].known:
                 return self.env[first].s
@@ -217,13 +285,29 @@ class Values:
         if isinstance(node.func, ast.Attribute) and node.func.attr == "format":
             return self._formatted(node, self.value(node.func.value))
         if name == "shlex.split" and isinstance(first, str):
-            split = Items([(word, self.line(node)) for word in first.split()])
-            return self.sequences.setdefault(id(node), split)
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "split" and not node.args:
-            owner = self.value(node.func.value)
-            if isinstance(owner, str):
-                return Items([(word, self.line(node)) for word in owner.split()])
+            return self._split(node, split_string(self.said(node.args[0], first)))
+        if isinstance(node.func, ast.Attribute):
+            return self._method(node, node.func, first)
         return UNKNOWN
+
+    def _method(self, node: ast.Call, func: ast.Attribute, first: object) -> Any:  # noqa: ANN401
+        """`text.split()`, `" ".join(parts)` and the fields of an object."""
+        owner = self.value(func.value)
+        if func.attr in ("model_dump", "dict") and isinstance(owner, Map):
+            return owner
+        if not isinstance(owner, str):
+            return UNKNOWN
+        if func.attr == "split" and not node.args:
+            said = self.said(func.value, owner)
+            words = [said.cut(m.start(), m.end()) for m in re.finditer(r"\S+", said.s)]
+            return self._split(node, words)
+        if func.attr == "join" and isinstance(first, Items) and first.draft is None:
+            return owner.join(as_string(item) for item, _ in first.items)
+        return UNKNOWN
+
+    def _split(self, node: ast.Call, words: list[Text]) -> Items:
+        items = Items([(word.s, word.line) for word in words])
+        return self.sequences.setdefault(id(node), items)
 
     def _formatted(self, node: ast.Call, text: object) -> Any:  # noqa: ANN401 - any value
         """`"... {} {name}".format(a, name=b)`."""

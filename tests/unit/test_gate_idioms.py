@@ -1,0 +1,201 @@
+"""Idioms of real repositories: what a careful reviewer reads in them, and what is no server."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kvbudget.gate.evaluate import Report, Request, run
+from kvbudget.gate.invocation import record
+from kvbudget.gate.policy import Policy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Files = dict[str, str]
+
+
+def judge(root: Path, files: Files) -> Report:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text))
+    return run(Request(root=root), Policy(base=root))
+
+
+ONE: dict[str, tuple[Files, dict[str, Any]]] = {
+    "python -c in a pod": (
+        {"d.yaml": """\
+            apiVersion: v1
+            kind: Pod
+            spec:
+              containers:
+              - image: vllm/vllm-openai:v0.9.2
+                env: [{name: UTIL, value: "0.5"}]
+                resources: {limits: {memory: 8Gi}}
+                command: [python3, -uc]
+                args:
+                - |
+                  import os
+                  from vllm import LLM
+                  LLM("own/a",
+                      gpu_memory_utilization=float(os.environ["UTIL"]))
+            """},
+        {"line": 13, "model": "own/a", "engine_version": "0.9.2", "host_memory_limit_bytes": 8 << 30,
+         "flags": {"gpu_memory_utilization": 0.5}},
+    ),
+    "python -c as an entry point": (
+        {"Dockerfile": 'FROM vllm/vllm-openai:v0.9.2\nENTRYPOINT ["python3", "-c", "from vllm import LLM; LLM(\'own/a\', max_model_len=64)"]\n'},
+        {"line": 2, "engine_version": "0.9.2", "flags": {"max_model_len": 64}},
+    ),
+    "python -c with a shell's value": (
+        {"a.sh": 'docker run --gpus 2 --entrypoint python3 vllm/vllm-openai:v0.9.2 -c "from vllm import LLM; LLM(\'own/a\', max_model_len=$LEN, max_num_seqs=4)"\n'},
+        {"gpus": 2, "engine_version": "0.9.2", "flags": {"max_num_seqs": 4}, "unresolved": ["max_model_len"]},
+    ),
+    "python behind a here-document of a pod": (
+        {"d.yaml": """\
+            apiVersion: v1
+            kind: Pod
+            spec:
+              containers:
+              - image: vllm/vllm-openai:v0.9.2
+                command:
+                - sh
+                - -c
+                - |
+                  python3 - <<'PY'
+                  from vllm import LLM
+                  LLM("own/a", max_model_len=64)
+                  PY
+            """},
+        {"line": 12, "engine_version": "0.9.2", "flags": {"max_model_len": 64}},
+    ),
+    "words of a command line in code": (
+        {"a.py": """\
+            import subprocess as sp
+            from shlex import split
+            sp.run(split(
+                "vllm serve own/a "
+                "--max-model-len '64'"
+            ))
+            """},
+        {"line": 4, "model": "own/a", "flags": {"max_model_len": 64}},
+    ),
+    "a command that grows": (
+        {"a.py": """\
+            import subprocess
+            cmd = "vllm serve own/a"
+            cmd += " --max-model-len 64"
+            if fast:
+                cmd += " --enforce-eager"
+            cmd += more()
+            subprocess.Popen(cmd, shell=True)
+            """},
+        {"line": 7, "model": "own/a", "flags": {"max_model_len": 64}},
+    ),
+    "a command of joined pieces": (
+        {"a.py": """\
+            import subprocess
+            N = 4
+            subprocess.Popen(" ".join(["vllm serve own/a", f"--max-num-seqs {N}"]), shell=True)
+            """},
+        {"line": 3, "model": "own/a", "flags": {"max_num_seqs": 4}},
+    ),
+    "a launcher of the engine's own examples": (
+        {"a.py": "server, port = launch_server_cmd('python -m sglang.launch_server --model-path own/a --tp 2', 8000)\n"},
+        {"engine": "sglang", "model": "own/a", "flags": {"tp_size": 2}},
+    ),
+    "a program and its words": (
+        {"a.py": "import asyncio\nasyncio.create_subprocess_exec('python3', '-m', 'sglang.launch_server', '--model-path', 'own/a')\n"},
+        {"engine": "sglang", "model": "own/a"},
+    ),
+    "fields of a settings class": (
+        {"a.py": """\
+            from dataclasses import dataclass, field
+            from vllm import LLM
+
+            @dataclass
+            class Settings:
+                model: str = "own/a"
+                length: int = field(default=64)
+                seqs: int = 8
+
+            class Server:
+                def __init__(self, given):
+                    self.settings = Settings(seqs=4)
+                    self.given = given
+                    self.eager = True
+
+                def start(self):
+                    s = self.settings
+                    return LLM(s.model, max_model_len=s.length, max_num_seqs=s.seqs,
+                               enforce_eager=self.eager, block_size=self.given)
+            """},
+        {"line": 18, "model": "own/a", "unresolved": ["block_size"],
+         "flags": {"max_model_len": 64, "max_num_seqs": 4, "enforce_eager": True}},
+    ),
+    "an attribute with two values": (
+        {"a.py": """\
+            from vllm import LLM
+            class A:
+                def __init__(self):
+                    self.length = 64
+                def long(self):
+                    self.length = 128
+                def start(self):
+                    LLM("own/a", max_model_len=self.length)
+            """},
+        {"flags": {}, "unresolved": ["max_model_len"]},
+    ),
+    "joined dicts": (
+        {"a.py": 'from vllm import LLM\nBASE = {"model": "own/a", "max_model_len": 64}\nLLM(**(BASE | {"max_model_len": 32}))\n'},
+        {"line": 3, "model": "own/a", "flags": {"max_model_len": 32}},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_one_process(tmp_path: Path, name: str) -> None:
+    files, expected = ONE[name]
+    report = judge(tmp_path, files)
+    assert [problem.message for problem in report.problems] == []
+    got = [record(inv) for inv in report.invocations]
+    assert [{key: inv[key] for key in expected} for inv in got] == [expected]
+
+
+NONE: dict[str, Files] = {
+    "words that code compares": {
+        "a.py": 'import vllm\nassert cmd == ["vllm", "serve", "own/a", "--gpu-memory-utilization", "0.99"]\n'
+    },
+    "broken code behind -c": {"a.sh": 'python3 -c "from vllm import LLM; LLM("\n'},
+}
+
+
+@pytest.mark.parametrize("name", NONE)
+def test_no_process(tmp_path: Path, name: str) -> None:
+    report = judge(tmp_path, NONE[name])
+    assert ([record(inv) for inv in report.invocations], report.findings, report.problems) == (
+        [], [], [],
+    )  # fmt: skip
+
+
+def test_code_of_one_line_ends_before_the_next(tmp_path: Path) -> None:
+    line = "CUDA_VISIBLE_DEVICES=0 python3 -c \"from vllm import LLM; LLM('own/{}', gpu_memory_utilization=0.6)\"\n"
+    report = judge(tmp_path, {"a.sh": line.format("a") + line.format("b")})
+    assert len(report.invocations) == 2
+    assert [f.rule for f in report.findings] == []
+
+
+def test_units_written_by_two_scripts_share_no_card(tmp_path: Path) -> None:
+    script = """\
+        cat > /etc/systemd/system/llm.service <<'UNIT'
+        [Service]
+        Environment=CUDA_VISIBLE_DEVICES=0
+        ExecStart=/usr/bin/vllm serve own/a --gpu-memory-utilization 0.6
+        UNIT
+        """
+    report = judge(tmp_path, {"host-a.sh": script, "host-b.sh": script})
+    assert len(report.invocations) == 2
+    assert [f.rule for f in report.findings] == []
