@@ -231,5 +231,5 @@ def need_capacity(request: Request) -> None:
     if request.gpu is None and request.gpu_memory is None and not known & enough:
         raise MissingFact(
             "the card's memory is not known", ("total_memory",),
-            "give --gpu NAME, --gpu-memory SIZE, --from-log FILE or --from-profile FILE",
+            "give --gpu NAME or --gpu-memory SIZE; derive also takes --from-log or --from-profile",
         )  # fmt: skip

@@ -14,7 +14,7 @@ from kvbudget.errors import InputError, near
 from kvbudget.facts import FACTS
 from kvbudget.formula.registry import engine_names, load_engine
 from kvbudget.formula.versions import version_key
-from kvbudget.units import parse_size
+from kvbudget.units import MIB, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,26 +46,27 @@ def build(inputs: Inputs) -> list[Derived]:
 
 def requests(inputs: Inputs) -> list[Request]:
     """The requests behind the typed options, one per engine."""
-    from kvbudget.derive.sources import log_evidence, profile_evidence
+    from kvbudget.derive.sources import evidence_for, log_evidence, profile_evidence
 
-    evidence: dict[str, Evidence] = {}
-    found_engine = found_version = None
+    logged: dict[str, Evidence] = {}
+    speaker = spoken_version = None
     notes: list[str] = []
     if inputs.log is not None:
-        found_engine, found_version, evidence, notes = log_evidence(inputs.log, inputs.engine)
-    if inputs.profile is not None:
-        evidence = {**profile_evidence(inputs.profile), **evidence}
-    engines = _engines(inputs, found_engine)
+        speaker, spoken_version, logged, notes = log_evidence(inputs.log)
+    profiled = {} if inputs.profile is None else profile_evidence(inputs.profile)
+    engines = _engines(inputs, speaker)
     versions = _versions(inputs.versions, engines)
-    if found_engine in engines and found_engine not in versions and found_version:
-        versions[found_engine] = found_version
+    if speaker in engines and speaker not in versions and spoken_version:
+        versions[speaker] = spoken_version
     lines = _commands(inputs.tokens, engines)
     model = _model(lines, inputs.assume)
     gpu = find_gpu(inputs.gpu) if inputs.gpu else None
     memory = parse_size(inputs.gpu_memory) if inputs.gpu_memory else None
-    if memory is not None and memory <= 0:
+    if memory is not None and memory < MIB:
+        bare = str(inputs.gpu_memory).strip().isdecimal()
         raise InputError(
-            f"--gpu-memory {inputs.gpu_memory}: no card has that", "--gpu-memory 80GiB"
+            f"--gpu-memory {inputs.gpu_memory}: no card has so few bytes",
+            f"with its unit: --gpu-memory {inputs.gpu_memory if bare and memory else 80}GiB",
         )
     env = _pairs(inputs.env, "--env")
     units = {n: _units(n, versions.get(n), {**lines[n].env, **env}) for n in engines}
@@ -77,8 +78,9 @@ def requests(inputs: Inputs) -> list[Request]:
         line = lines[name]
         request = Request(
             name, versions.get(name), model, gpu, memory, {**line.env, **env}, line.flags,
-            {k: v for k, v in stated.items() if k in units[name]}, evidence,
-            (*notes, *_release_notes(inputs, name, versions), *_unknown_notes(lines, name)),
+            {k: v for k, v in stated.items() if k in units[name]},
+            {**profiled, **evidence_for(name, speaker, logged)},
+            (*notes, *_log_notes(inputs, name, speaker, versions), *_unknown_notes(lines, name)),
         )  # fmt: skip
         need_capacity(request)
         out.append(request)
@@ -104,7 +106,7 @@ def _engines(inputs: Inputs, found: str | None) -> list[str]:
     known = engine_names()
     wanted = inputs.engine
     if wanted is None:
-        wanted = found or _named_in(inputs) or known[0]
+        wanted = (found if found in known else None) or _named_in(inputs) or known[0]
     if wanted == "both":
         return list(known)
     if wanted not in known:
@@ -136,6 +138,10 @@ def _versions(typed: Sequence[str], engines: Sequence[str]) -> dict[str, str]:
             name = engines[0]
         if name not in engine_names():
             raise InputError(f"unknown engine {name!r}", f"one of: {', '.join(engine_names())}")
+        if name not in engines:
+            raise InputError(
+                f"--engine-version {text}, but {name} is not derived here", f"--engine {name}"
+            )
         version_key(version)
         out[name] = version
     return out
@@ -145,8 +151,13 @@ def _commands(tokens: Sequence[str], engines: Sequence[str]) -> dict[str, Comman
     return {name: parse_command(name, tokens) for name in engines}
 
 
-def _release_notes(inputs: Inputs, name: str, versions: Mapping[str, str]) -> list[str]:
-    """A log has a release of its own; where it does not say which, the newest is a guess."""
+def _log_notes(
+    inputs: Inputs, name: str, speaker: str | None, versions: Mapping[str, str]
+) -> list[str]:
+    """What a log of another engine lends; and where its own does not say its release, the guess."""
+    if inputs.log is not None and speaker not in (None, name):
+        return [f"{inputs.log.name} is a log of {speaker}: {name} takes no more from it than the "
+                "card, the weights and how they are split"]  # fmt: skip
     if inputs.log is None or name in versions:
         return []
     newest = load_engine(name).latest

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kvbudget.derive.flags import Flag, FlagValue
 
 _HUMAN = re.compile(r"(-?\d+(?:\.\d+)?)([kKmMgGtT]?)\Z")
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%\Z")
 _SCALE = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "t": 1000**4,
           "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4}  # fmt: skip
 _ASSIGN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
@@ -72,8 +73,11 @@ def parse_value(flag: Flag, text: str) -> FlagValue:
             return parse_size(text)
         if flag.kind == "bool":
             return text.strip().lower() in ("1", "true", "yes", "on")
-    except ValueError as exc:
-        raise InputError(f"{option} takes a number, not {text!r}", flag.doc) from exc
+    except (ValueError, InputError) as exc:
+        kind = "size" if flag.kind == "size" else "number"
+        percent = _PERCENT.match(text)
+        hint = f"write {float(percent[1]) / 100:g}" if percent else flag.doc
+        raise InputError(f"{option} takes a {kind}, not {text!r}", hint) from exc
     return text
 
 

@@ -149,4 +149,5 @@ def check_value(flag: Flag, value: FlagValue) -> None:
         return
     low = f"above {flag.above:g}" if flag.above is not None else f"at least {least:g}"
     high = f" and at most {flag.most:g}" if flag.most is not None else ""
-    raise InputError(f"{flag.cli[0]} {value:g} is out of range", f"it takes {low}{high}")
+    percent = f": {value / 100:g} for {value:g} %" if flag.most == 1 < value <= 100 else ""
+    raise InputError(f"{flag.cli[0]} {value:g} is out of range", f"it takes {low}{high}{percent}")

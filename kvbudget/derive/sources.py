@@ -8,7 +8,7 @@ from kvbudget.budget import Amount, Provenance
 from kvbudget.derive.request import Evidence
 from kvbudget.derive.shapes import ProfileShape, require
 from kvbudget.errors import InputError
-from kvbudget.formula.registry import engine_names, load_engine
+from kvbudget.formula.registry import load_engine
 from kvbudget.jsonfile import read_object
 
 if TYPE_CHECKING:
@@ -59,9 +59,14 @@ def _worst(name: str, amounts: list[Amount]) -> Amount:
     return pick(amounts, key=lambda amount: amount.value)
 
 
-def log_evidence(
-    path: Path, engine: str | None
-) -> tuple[str | None, str | None, dict[str, Evidence], list[str]]:
+COMMON = frozenset(
+    {"total_memory", "weights_memory", "tensor_parallel_size", "pipeline_parallel_size",
+     "max_model_len", "dtype"}
+)  # fmt: skip
+"""Facts of a log that hold for another engine too: the card, the weights, how they are split."""
+
+
+def log_evidence(path: Path) -> tuple[str | None, str | None, dict[str, Evidence], list[str]]:
     """(engine, version, facts, notes) of a start-up log; its last run where it holds several.
 
     Raises InputError when the log cannot be read or has no figure in it.
@@ -71,19 +76,23 @@ def log_evidence(
     reading = read_log(path)
     if not reading.facts:
         raise InputError(
-            f"{path.name}: no line of a known engine", "kvbudget explain-log says more"
+            f"{path}: no line of a known engine", "give the start-up log from its first line"
         )
     start = reading.starts[-1] if len(reading.starts) > 1 else 0
     facts = [fact for fact in reading.facts if fact.line >= start]
-    known = reading.engine if reading.engine in engine_names() else None
     notes = [f"{path.name} holds several runs: the last one is used"] if start else []
-    evidence = fact_evidence(facts, path.name)
-    name = known or engine
-    if name in engine_names():
-        for role, own in load_engine(str(name)).raw["roles"].items():
-            if role in evidence and own not in evidence:
-                evidence[own] = evidence[role]
-    return known, reading.engine_version, evidence, notes
+    return reading.engine, reading.engine_version, fact_evidence(facts, path.name), notes
+
+
+def evidence_for(
+    engine: str, speaker: str | None, logged: dict[str, Evidence]
+) -> dict[str, Evidence]:
+    """The facts of a log of `speaker` under the names `engine` has; a stranger's only if COMMON."""
+    own = {k: v for k, v in logged.items() if speaker in (None, engine) or k in COMMON}
+    for role, name in load_engine(engine).raw["roles"].items():
+        if role in own:
+            own.setdefault(name, own[role])
+    return own
 
 
 def fact_evidence(facts: Iterable[Fact], label: str) -> dict[str, Evidence]:

@@ -92,9 +92,7 @@ def _from_log(stream: BinaryIO, path: Path) -> Side:
 
     reading = read_log(stream, name=str(path))
     if not reading.facts:
-        raise InputError(
-            f"{path.name}: no line of a known engine", "kvbudget explain-log says more"
-        )
+        raise InputError(f"{path}: no line of a known engine", f"give {COMPARABLE}")
     start = reading.starts[-1] if len(reading.starts) > 1 else 0
     facts = [fact for fact in reading.facts if fact.line >= start]
     evidence = fact_evidence(facts, path.name)

@@ -46,9 +46,9 @@ class LogReading:
     """the input ends without a newline"""
     repeated_lines: list[int] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
+    """lines on which a start-up begins after an earlier one had come as far as its pool"""
     sized: set[str | None] = field(default_factory=set)
     """ranks whose pool is sized in the run at hand"""
-    """lines on which a start-up begins after an earlier one had come as far as its pool"""
 
     def best(self, name: str, rank: str | None = None) -> Fact | None:
         """The last fact of that name (for that rank, if the rank printed one)."""

@@ -24,8 +24,8 @@ def fetch_config(model_id: str) -> Path:
         )
     if find_spec("huggingface_hub") is None:
         raise InputError(
-            f"{model_id} is not a local folder, and hub ids need an extra",
-            'pip install "kvbudget[hf]"',
+            f"no such model folder: {model_id}; as a hub id it needs an extra",
+            'check the path, or pip install "kvbudget[hf]"',
         )
     import huggingface_hub as hub
 

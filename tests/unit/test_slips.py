@@ -1,0 +1,84 @@
+"""What a hurried person types: each slip is refused in words that name it and say what to write."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from model_configs import LLAMA_8B
+from typer.testing import CliRunner
+
+from kvbudget.cli.app import app
+from kvbudget.errors import KvbudgetError
+
+CARD = ["--gpu", "h100-80gb"]
+VLLM_LOG = """\
+INFO 01-02 03:04:00 [core.py:1] Initializing a V1 LLM engine (v0.25.1) with config: model='m'
+INFO 01-02 03:04:03 [gpu_model_runner.py:1] Model loading took 14.99 GiB memory and 2.8 seconds
+INFO 01-02 03:04:05 [gpu_worker.py:1] Available KV cache memory: 30.50 GiB
+INFO 01-02 03:04:05 [kv_cache_utils.py:1] GPU KV cache size: 249,856 tokens
+"""
+SGLANG_LOG = """\
+[2026-01-05 10:00:00] server_args=ServerArgs(model_path='a/b', mem_fraction_static=0.8, tp_size=1)
+[2026-01-05 10:00:01 TP0] Load weight begin. avail mem=78.50 GB
+[2026-01-05 10:00:09 TP0] Load weight end. type=X, dtype=torch.bfloat16, avail mem=63.40 GB, \
+mem usage=15.10 GB.
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "llama").mkdir()
+    (tmp_path / "llama/config.json").write_text(json.dumps(LLAMA_8B))
+    (tmp_path / "vllm.log").write_text(VLLM_LOG)
+    (tmp_path / "sglang.log").write_text(SGLANG_LOG)
+    (tmp_path / "empty.log").write_text("")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*words):
+    return CliRunner().invoke(app, list(words))
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "hint"),
+    [
+        ([*CARD, "--gpu-memory-utilization", "90"], "utilization 90 is out of range", "0.9 for 90"),
+        ([*CARD, "--gpu-memory-utilization", "90%"], "not '90%'", "write 0.9"),
+        ([*CARD, "-tp", "two"], "--tensor-parallel-size takes a number, not 'two'", "ranks"),
+        (["--gpu-memory", "80"], "--gpu-memory 80: no card", "--gpu-memory 80GiB"),
+        ([*CARD, "--engine", "vllm", "--engine-version", "sglang@0.5.9"], "sglang is not derived",
+         "--engine sglang"),
+        (["--from-log", "empty.log"], "empty.log: no line of a known engine", "start-up log"),
+    ],
+)  # fmt: skip
+def test_a_slip_in_derive(folder, words, what, hint):
+    error = run("derive", "llama", *words).exception
+    assert isinstance(error, KvbudgetError)
+    assert what in error.what
+    assert hint in (error.hint or "")
+
+
+def test_a_file_that_cannot_be_compared(folder):
+    error = run("diff", "vllm.log", "llama/config.json").exception
+    assert isinstance(error, KvbudgetError)
+    assert "llama/config.json" in error.what
+    assert "JSON of derive" in (error.hint or "")
+
+
+@pytest.mark.parametrize(("engine", "lent"), [("vllm", "vllm.log"), ("sglang", "sglang.log")])
+def test_the_log_of_another_engine_lends_no_pool(folder, engine, lent):
+    other = {"vllm": "sglang", "sglang": "vllm"}[engine]
+    words = ["--from-log", lent, *CARD, "--engine", "both", "--format", "json"]
+    both = {
+        one["engine"]: one for one in json.loads(run("derive", "llama", *words).stdout)["engines"]
+    }
+    terms = {name: {t["name"]: t["provenance"]["kind"] for t in one["terms"]}
+             for name, one in both.items()}  # fmt: skip
+    assert terms[engine]["weights_memory"] == terms[other]["weights_memory"] == "log"
+    strangers = {name for name, kind in terms[other].items() if kind == "log"}
+    assert strangers <= {"weights_memory", "total_memory", "tensor_parallel_size", "tp_size"}
+    assert both[other]["result"]["kv_cache_memory"] != both[engine]["result"]["kv_cache_memory"]
+    said = [f"{lent} is a log of {engine}" in " ".join(one["notes"]) for one in both.values()]
+    assert said == [name == other for name in both]
