@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount, Provenance
 from kvbudget.derive.gathered import attention_ranks, product, role
-from kvbudget.derive.settings import take_context_ranks
+from kvbudget.derive.settings import holds_for, take_context_ranks
 from kvbudget.derive.speculation import wider_by
 from kvbudget.errors import MissingFact
+from kvbudget.formula.versions import holds
 from kvbudget.model.eras import Setting
 from kvbudget.model.facts import model_facts
 from kvbudget.model.layers import merge_groups
@@ -112,8 +113,24 @@ def _setting(facts: Gathered, request: Request, engine: Engine, version: str) ->
         role(facts, engine, "pipeline_parallel_size", 1),
         gpu.peer if gpu else None, gpu.compute_capability if gpu else None, shared,
         None if runner == "by model" else runner,
-        attention_tp=attention_ranks(facts, engine),
+        attention_tp=attention_ranks(facts, engine), **_expert_ranks(facts, engine, version),
     )  # fmt: skip
+
+
+def _expert_ranks(facts: Gathered, engine: Engine, version: str) -> dict[str, Any]:
+    """How the routed experts are shared, as fields of Setting (index.yaml: expert_ranks)."""
+    rule = engine.raw["expert_ranks"]
+
+    def first(name: str) -> dict[str, Any] | None:
+        rows = (r for r in rule.get(name) or () if holds(version, r["versions"]))
+        return next((r for r in rows if holds_for(facts, r)), None)
+
+    spread, ways = first("whole"), product(facts, rule["of"])
+    ep = min(ways, product(facts, spread["of"])) if spread else 1
+    return {
+        "ep": ep, "expert_tp": ways // ep, "shared_whole": first("shared_whole") is not None,
+        "gathered": product(facts, rule.get("gathered") or ()),
+    }  # fmt: skip
 
 
 def take_estimates(
@@ -132,14 +149,13 @@ def take_estimates(
     if tokens is not None and requests is not None:
         batch = Batch(tokens, requests, facts.texts.get("sampler"), gpu.sm_count if gpu else None)
     model = request.model.with_dtype(facts.texts.get(roles.get("dtype", ""), "auto"))
-    ep = product(facts, engine.raw.get("expert_ranks") or ())
-    terms = estimate(model, setting, batch, stage=stage, ep=ep, eager=eager(facts))
+    terms = estimate(model, setting, batch, stage=stage, eager=eager(facts))
     for name, term in terms.items():
         source = term.provenance
         if name == "weights_memory":
             kind = "headers" if model.checkpoint is not None else "config"
             source = Provenance("headers" if kind == "headers" else "config", term.formula)
-            term = _with_draft_weights(facts, model, setting, term, ep=ep)
+            term = _with_draft_weights(facts, model, setting, term)
         facts.number(name, term.amount, source)
     total, context = facts.numbers.get("total_memory"), facts.numbers.get("context_memory")
     if total is not None and context is not None:
@@ -149,7 +165,7 @@ def take_estimates(
 
 
 def _with_draft_weights(
-    facts: Gathered, model: Model, setting: Setting, term: Modelled, *, ep: int
+    facts: Gathered, model: Model, setting: Setting, term: Modelled
 ) -> Modelled:
     """Weights with those of the draft, which an engine loads beside the model."""
     from kvbudget.model.estimate import draft_memory, plus
@@ -159,7 +175,7 @@ def _with_draft_weights(
         return term
     with suppress(MissingFact):
         own = None if draft.model is None else draft.model.weights_bytes(setting.tp)
-        added = draft_memory(model, setting, ep=ep) if own is None else own
+        added = draft_memory(model, setting) if own is None else own
         if added.value:
             facts.notes.append(f"weights include {format_size(int(added.value))} of the draft")
             return plus(term, added)

@@ -162,12 +162,12 @@ def take_cautions(facts: Gathered, request: Request, engine: Engine, version: st
     """
     for row in engine.raw.get("cautions") or ():
         given = all(name in request.flags for name in row.get("given") or ())
-        if given and _holds_for(facts, row) and holds(version, row["versions"]):
+        if given and holds_for(facts, row) and holds(version, row["versions"]):
             facts.notes.append(row["note"])
             facts.texts.update(row.get("sets") or {})
 
 
-def _holds_for(facts: Gathered, row: Mapping[str, Any]) -> bool:
+def holds_for(facts: Gathered, row: Mapping[str, Any]) -> bool:
     """`when`: a text or one of several; `above`, `below`: known numbers beyond a bound."""
     texts = all(
         facts.texts.get(key) in (wanted if isinstance(wanted, list) else [wanted])

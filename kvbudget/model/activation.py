@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount
@@ -49,14 +49,13 @@ Range = tuple[int, int, int]
 """low, best, high in bytes."""
 
 
-def activation_peak(
-    model: Model, setting: Setting, batch: Batch, *, stage: int = 0, ep: int = 1
-) -> Peak:
+def activation_peak(model: Model, setting: Setting, batch: Batch, *, stage: int = 0) -> Peak:
     """Peak of torch memory above the weights on one rank of `stage`, in bytes.
 
-    max(sampler, forward, encoder pass) + workspace + kept embeddings + residue; profile.md §2.3
-    with the constants of formulas/activation.yaml. The vocabulary is not divided: logits are
-    gathered. Where only some ranks sample, the band reaches down to what the others need.
+    max(sampler, forward, encoder pass) + workspace + kept embeddings + residue, with the
+    constants of formulas/activation.yaml. The vocabulary is not divided: logits are gathered.
+    Where only some ranks sample, the band reaches down to what the others need; where experts
+    gather the tokens of several replicas, to what one replica's tokens need.
     """
     setting = for_model(setting, model)
     band = constants(setting.engine)["activation_band"]
@@ -67,7 +66,8 @@ def activation_peak(
     images = encoder.images_of(model, batch.tokens, single)
     if single is not None and images:
         requests = images
-    forward, workspace = forward_memory(model, setting, batch.tokens, stage=stage, ep=ep)
+    forward, workspace = forward_memory(model, setting, batch.tokens, stage=stage)
+    alone, least = forward_memory(model, replace(setting, gathered=1), batch.tokens, stage=stage)
     kept = looked = 0
     if stage == 0:
         kept = encoder.kept_bytes(model, batch.tokens, images)
@@ -77,7 +77,9 @@ def activation_peak(
         name, sampling = _sampler_range(model, setting, era, batch, requests)
     parts = {
         "sampler": _plus(_widened(sampling, residue["sampler"], band["share"]), kept),
-        "forward": _plus(_widened((forward,) * 3, residue["forward"], band["forward_share"]), kept),
+        "forward": _plus(
+            _widened((alone, forward, forward), residue["forward"], band["forward_share"]), kept
+        ),
         "encoder": _widened((looked,) * 3, 0, band["encoder_share"]),
     }
     low, best, high = (max(part[i] for part in parts.values()) for i in range(3))
@@ -87,7 +89,7 @@ def activation_peak(
     slack = int(era.get("slack_gib", band["gib"]) * GIB + band["moe_share"] * workspace)
     below, above = _tower_slack(model, band)
     amount = Amount(
-        best + workspace, max(0, low + workspace - slack - below),
+        best + workspace, max(0, low + least - slack - below),
         high + workspace + slack + above, "B",
     )  # fmt: skip
     bound = max(parts, key=lambda part: parts[part][1])

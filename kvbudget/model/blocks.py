@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from kvbudget.model.parts import Kind, Mixer, Weight
+from kvbudget.model.parts import Kind, Mixer, Shard, Weight
 
 
-def linear(part: str, rows: int, cols: int, *, bias: bool = False, copies: int = 1) -> list[Weight]:
+def linear(
+    part: str, rows: int, cols: int, *, bias: bool = False, copies: int = 1, shard: Shard = "split"
+) -> list[Weight]:
     """A matrix that quantisation and tensor parallelism reach, and its bias."""
-    found = [Weight(part, rows, cols, copies, "split", quantised=True)]
+    found = [Weight(part, rows, cols, copies, shard, quantised=True)]
     if bias:
-        found.append(Weight(part, rows, 1, copies))
+        found.append(Weight(part, rows, 1, copies, shard))
     return found
 
 
@@ -169,10 +171,12 @@ def mamba1(*, hidden: int, inner: int, state: int, kernel: int, rank: int) -> Mi
     return Mixer("linear", tuple(weights), conv=inner * (kernel - 1), ssm=inner * state)
 
 
-def mlp(hidden: int, inner: int, *, gated: bool = True, bias: bool = False) -> list[Weight]:
-    """Feed-forward: up (and gate) and down, their biases."""
-    weights = linear("mlp", inner, hidden, bias=bias, copies=2 if gated else 1)
-    weights.append(Weight("mlp", hidden, inner, quantised=True))
+def mlp(
+    hidden: int, inner: int, *, gated: bool = True, bias: bool = False, shard: Shard = "split"
+) -> list[Weight]:
+    """Feed-forward: up (and gate) and down, their biases. shard: `shared` for a shared expert."""
+    weights = linear("mlp", inner, hidden, bias=bias, copies=2 if gated else 1, shard=shard)
+    weights.append(Weight("mlp", hidden, inner, 1, shard, quantised=True))
     if bias:
         weights.append(vector("mlp", hidden))
     return weights
@@ -189,11 +193,12 @@ def experts(
     """Routed experts: `count` feed-forwards."""
     ups = 2 if gated else 1
     weights = [
-        Weight("experts", inner, hidden, ups * count, "expert", quantised=True),
-        Weight("experts", hidden, inner, count, "expert", quantised=True),
+        Weight("experts", inner, hidden, ups * count, "expert", experts=count, quantised=True),
+        Weight("experts", hidden, inner, count, "expert", experts=count, quantised=True),
     ]
     if bias:
-        weights.append(Weight("experts", ups * inner + hidden, 1, count, "expert"))
+        wide = ups * inner + hidden
+        weights.append(Weight("experts", wide, 1, count, "expert", experts=count))
     return weights
 
 

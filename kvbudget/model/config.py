@@ -16,6 +16,7 @@ from kvbudget.model.eras import engine_formats
 from kvbudget.model.families import FAMILIES, TEXT_OF
 from kvbudget.model.fields import Fields
 from kvbudget.model.layers import DTYPE_BYTES, LayerGroup, group_layers, stage_ranges
+from kvbudget.model.parts import Ranks
 from kvbudget.model.quantisation import Quantisation, read_quantisation
 from kvbudget.model.towers import TOWERS
 
@@ -130,34 +131,29 @@ class Model:
 
     def weights_bytes(
         self,
-        tp: int = 1,
+        tp: int | Ranks = 1,
         pp: int = 1,
         *,
         stage: int | None = None,
-        ep: int = 1,
         mtp: bool = False,
-        attention_tp: int | None = None,
     ) -> Amount:
         """Weights on one rank, in bytes, as the checkpoint stores them.
 
-        stage: pipeline stage; None takes the heaviest. ep: expert-parallel size. attention_tp:
-        ranks of one attention replica under data-parallel attention. With local
-        files the total is theirs (headers or index), divided as the config divides. Raises
+        tp: ranks that cut the tensors, or how they share them in full. stage: pipeline stage;
+        None takes the heaviest. With local files the total is theirs (headers or index), divided as the config divides. Raises
         MissingFact where neither files nor config state the width of a quantised weight.
         """
         stages = range(pp) if stage is None else [stage]
         known = self.quantization_config is None or self.quantisation is not None
         if not known and self.checkpoint is None:
             self._require_known_width()
-        shares = [
-            self._rank(tp, pp, number, ep, mtp=mtp, attention_tp=attention_tp) for number in stages
-        ]
-        share = max(shares)
+        ranks = tp if isinstance(tp, Ranks) else Ranks(tp)
+        share = max(self._rank(ranks, pp, number, mtp=mtp) for number in stages)
         if self.checkpoint is None:
             if self.quantisation is not None and not self.quantisation.exact:
                 return Amount(share, int(share * 0.95), int(share * 1.25), "B")
             return Amount.exact(share, "B")
-        whole = self._rank(1, 1, 0, 1, mtp=mtp)
+        whole = self._rank(Ranks(), 1, 0, mtp=mtp)
         from_files = self.checkpoint.total_bytes
         if self.anatomy.mtp and not mtp:
             from_files = min(from_files, self._without_mtp(from_files))
@@ -223,18 +219,16 @@ class Model:
         groups = self.layer_groups(tp, pp, state_dtype=state_dtype)
         return sum(g.layers * g.state_bytes for g in groups)
 
-    def _rank(
-        self, tp: int, pp: int, stage: int, ep: int, *, mtp: bool, attention_tp: int | None = None
-    ) -> int:
+    def _rank(self, ranks: Ranks, pp: int, stage: int, *, mtp: bool) -> int:
         return weights.rank_bytes(
-            self.anatomy, tp=tp, pp=pp, stage=stage, ep=ep, dtype_bytes=self.dtype_bytes,
-            quantisation=self.quantisation, mtp=mtp, attention_tp=attention_tp,
+            self.anatomy, ranks, pp=pp, stage=stage, dtype_bytes=self.dtype_bytes,
+            quantisation=self.quantisation, mtp=mtp,
         )  # fmt: skip
 
     def _without_mtp(self, total: int) -> int:
         """File bytes without prediction layers, judged by the share the config gives them."""
-        main = self._rank(1, 1, 0, 1, mtp=False)
-        both = self._rank(1, 1, 0, 1, mtp=True)
+        main = self._rank(Ranks(), 1, 0, mtp=False)
+        both = self._rank(Ranks(), 1, 0, mtp=True)
         return total * main // both if total > main + (both - main) // 2 else total
 
     def _require_known_width(self) -> None:

@@ -10,6 +10,7 @@ from kvbudget.errors import KnowledgeError
 from kvbudget.formula.versions import holds, version_key
 from kvbudget.knowledge.shipped import load_shipped
 from kvbudget.knowledge.where import knowledge_file
+from kvbudget.model.parts import Ranks
 
 NEWEST = "9999"
 """Stands for "the newest release known" where the caller has no version."""
@@ -21,7 +22,8 @@ class Setting:
 
     shared: others hold a good part of the card before the engine starts (or memory is unified).
     runner: the model runner, where a release has two; None: the release's own for any model.
-    attention_tp: ranks of one attention replica under data-parallel attention; None: all of tp.
+    attention_tp, ep, expert_tp, shared_whole: as in Ranks. gathered: replicas whose tokens the
+    experts of one rank work on together.
     """
 
     engine: str
@@ -34,6 +36,14 @@ class Setting:
     shared: bool = False
     runner: str | None = None
     attention_tp: int | None = None
+    ep: int = 1
+    expert_tp: int | None = None
+    shared_whole: bool = False
+    gathered: int = 1
+
+    @property
+    def ranks(self) -> Ranks:
+        return Ranks(self.tp, self.attention_tp, self.ep, self.expert_tp, self.shared_whole)
 
 
 @lru_cache(maxsize=1)

@@ -68,24 +68,25 @@ def _absorbed_bytes(model: Model, setting: Setting, stage: int) -> int:
     return total // (setting.attention_tp or setting.tp)
 
 
-def _padding_bytes(model: Model, setting: Setting, stage: int, ep: int) -> int:
+def _padding_bytes(model: Model, setting: Setting, stage: int) -> int:
     """What an engine adds to packed experts whose intermediate width its kernels do not like."""
     table = constants(setting.engine).get("expert_padding", {})
     grain = int(table.get(model.quantisation.method, 0)) if model.quantisation else 0
     if not grain or not model.moe_intermediate_size:
         return 0
-    width = max(1, model.moe_intermediate_size // setting.tp)
+    width = max(1, model.moe_intermediate_size // setting.ranks.expert_cuts)
     padded = -(-width // grain) * grain
-    packed = 0
-    for group in weights.stage_weights(model.anatomy, pp=setting.pp, stage=stage):
-        for weight in group:
-            if model.quantisation is not None and model.quantisation.reaches(weight):
-                packed += model.quantisation.bytes_of(weight)
-    return int(packed // max(setting.tp, ep) * (padded - width) // width)
+    packed = sum(
+        weights.share_bytes(weight, setting.ranks, model.dtype_bytes, model.quantisation)
+        for group in weights.stage_weights(model.anatomy, pp=setting.pp, stage=stage)
+        for weight in group
+        if model.quantisation is not None and model.quantisation.reaches(weight)
+    )
+    return packed * (padded - width) // width
 
 
 def weights_memory(
-    model: Model, setting: Setting, *, stage: int = 0, ep: int = 1, mtp: bool = False
+    model: Model, setting: Setting, *, stage: int = 0, mtp: bool = False
 ) -> Modelled:
     """What "model loading took" reports for one rank, in bytes.
 
@@ -93,16 +94,14 @@ def weights_memory(
     caching allocator rounds up + what kernels pad. Raises MissingFact where the checkpoint's
     width is not known.
     """
-    base = model.weights_bytes(
-        setting.tp, setting.pp, stage=stage, ep=ep, mtp=mtp, attention_tp=setting.attention_tp
-    )
+    base = model.weights_bytes(setting.ranks, setting.pp, stage=stage, mtp=mtp)
     extra = rope_cache_bytes(model) + _absorbed_bytes(model, setting, stage)
     if model.quantization_config is None:
         extra += weights.allocator_slack(
-            model.anatomy, tp=setting.tp, pp=setting.pp, stage=stage,
-            dtype_bytes=model.dtype_bytes, mtp=mtp, attention_tp=setting.attention_tp,
+            model.anatomy, setting.ranks, pp=setting.pp, stage=stage,
+            dtype_bytes=model.dtype_bytes, mtp=mtp,
         )  # fmt: skip
-    padding = _padding_bytes(model, setting, stage, ep)
+    padding = _padding_bytes(model, setting, stage)
     band = constants(setting.engine).get("weights_band_gib", {"low": 0.02, "high": 0.04})
     high = band.get("multimodal_high", band["high"]) if model.is_multimodal else band["high"]
     amount = Amount(
@@ -113,7 +112,7 @@ def weights_memory(
     return Modelled(amount, f"{source}: weights + rotary tables + allocator rounding")
 
 
-def draft_memory(model: Model, setting: Setting, *, ep: int = 1) -> Amount:
+def draft_memory(model: Model, setting: Setting) -> Amount:
     """Bytes of the checkpoint's own prediction layers on one rank, as an engine keeps them.
 
     From the quantised width to the model's own (checkpoints often leave these layers wide), and
@@ -125,9 +124,8 @@ def draft_memory(model: Model, setting: Setting, *, ep: int = 1) -> Amount:
 
     def of(quantisation: Quantisation | None) -> int:
         return weights.draft_bytes(
-            model.anatomy, tp=setting.tp, ep=ep, dtype_bytes=model.dtype_bytes,
-            quantisation=quantisation, attention_tp=setting.attention_tp,
-        )  # fmt: skip
+            model.anatomy, setting.ranks, dtype_bytes=model.dtype_bytes, quantisation=quantisation
+        )
 
     best, wide = of(model.quantisation), of(None)
     shared = 2 * model.vocab_size * model.hidden_size * model.dtype_bytes // setting.tp
@@ -207,7 +205,6 @@ def estimate(
     batch: Batch | None,
     *,
     stage: int = 0,
-    ep: int = 1,
     eager: bool = False,
     mtp: bool = False,
 ) -> dict[str, Modelled]:
@@ -217,7 +214,7 @@ def estimate(
     """
     terms: dict[str, Modelled] = {}
     with suppress(MissingFact):
-        terms["weights_memory"] = weights_memory(model, setting, stage=stage, ep=ep, mtp=mtp)
+        terms["weights_memory"] = weights_memory(model, setting, stage=stage, mtp=mtp)
     tables = constants(setting.engine)
     if batch is not None and "sampler" in tables:
         peak = activation_peak(model, setting, batch, stage=stage)

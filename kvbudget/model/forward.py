@@ -7,7 +7,7 @@ and of kernels. `kvbudget profile` runs the same sequence on tensors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kvbudget.model.eras import Setting, choose
@@ -31,12 +31,18 @@ class Pass:
     context_rows: rows of latent context whose keys and values are set aside in every layer.
     buffers: of an expert kernel, each as wide per token and expert as the widest of its entries:
     I and 2I (one expert's inner width, twice), h (hidden). persistent: kept for the process.
+    chunk: tokens the kernel takes at a time (None: all of them).
     """
 
     kernels: bool = True
     context_rows: int = 0
     buffers: tuple[tuple[str, ...], ...] = (("2I", "h"), ("I", "h"))
     persistent: bool = True
+    chunk: int | None = None
+
+    def workspace_rows(self, tokens: int) -> int:
+        """Tokens a buffer has room for."""
+        return tokens if self.chunk is None else min(tokens, self.chunk)
 
     def workspace_widths(self, layer: LayerShape, hidden: int) -> list[int]:
         """Elements per token of each buffer of an expert layer."""
@@ -53,24 +59,33 @@ def profile_pass(model: Model, setting: Setting) -> Pass:
     if row is None:
         return Pass(run, rows, persistent=False)
     buffers = () if method in row["except"] else tuple(tuple(names) for names in row["buffers"])
-    return Pass(run, rows, buffers, bool(row["persistent"]))
+    return Pass(run, rows, buffers, bool(row["persistent"]), row.get("chunk"))
 
 
 def forward_memory(
-    model: Model, setting: Setting, tokens: int, *, stage: int = 0, ep: int = 1
+    model: Model, setting: Setting, tokens: int, *, stage: int = 0
 ) -> tuple[int, int]:
     """(peak beside the kept expert buffers, those buffers) of one rank of `stage`, in bytes."""
-    shape = model_shape(model, setting.tp, pp=setting.pp, stage=stage, ep=ep)
+    # Where shared experts are whole, a rank runs its part of the tokens: as wide as cut ones.
+    ranks = replace(setting.ranks, shared_whole=False)
+    shape = model_shape(model, ranks, pp=setting.pp, stage=stage)
     how = profile_pass(model, setting)
-    peak, kept = forward_peak(shape, how, tokens, model.dtype_bytes)
+    peak, kept = forward_peak(shape, how, tokens, model.dtype_bytes, gathered=setting.gathered)
     return max(0, peak - kept), kept
 
 
-def forward_peak(shape: ModelShape, how: Pass, tokens: int, dtype_bytes: int) -> tuple[int, int]:
+def forward_peak(
+    shape: ModelShape, how: Pass, tokens: int, dtype_bytes: int, *, gathered: int = 1
+) -> tuple[int, int]:
     """(peak, expert buffers kept when it ends) of `tokens` tokens, in bytes.
 
     Layers before the first with experts run without the buffers, all later ones beside them.
+    gathered: replicas whose tokens the experts work on together, in a copy of their own.
     """
+    together = gathered * tokens
+    room = how.workspace_rows(together)
+    copies = 0 if gathered == 1 else 1 if room == together else 2  # in parts: an output beside
+    copied = copies * together * shape.hidden * dtype_bytes
     stream = 0 if shape.alone else 2 * shape.hidden
     kept = peak = 0
     seen: set[tuple[int, int]] = set()
@@ -80,13 +95,14 @@ def forward_peak(shape: ModelShape, how: Pass, tokens: int, dtype_bytes: int) ->
         seen.add((id(layer), kept))
         narrow = _mixing(layer.mixer, how, tokens, shape.hidden, dtype_bytes)
         peak = max(peak, kept + narrow)
-        space = sum(how.workspace_widths(layer, shape.hidden)) * tokens * dtype_bytes
+        space = sum(how.workspace_widths(layer, shape.hidden)) * room * dtype_bytes
         if layer.up is not None:
             peak = max(peak, kept + tokens * _mlp(layer, shape.hidden) * dtype_bytes)
         if layer.experts:
             if how.persistent:
                 kept = space = max(kept, space)
-            peak = max(peak, space + tokens * _experts(layer, shape.hidden, dtype_bytes))
+            beside = tokens * _experts(layer, shape.hidden, dtype_bytes) + copied
+            peak = max(peak, space + beside)
     return peak + tokens * stream * dtype_bytes, kept
 
 

@@ -6,9 +6,33 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["full", "sliding", "chunked", "mla", "linear", "indexer", "cross", "none"]
-Shard = Literal["split", "kv", "expert", "replicated"]
+Shard = Literal["split", "kv", "expert", "shared", "replicated"]
 ATTENTION_PARTS = frozenset({"attention", "indexer", "linear_attention", "mamba", "embedding"})
 """Parts that data-parallel attention divides over the ranks of one attention replica only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """How the ranks of one stage share its tensors.
+
+    tp: ranks that cut what is split. attention_tp: ranks of one attention replica under
+    data-parallel attention (None: tp). ep: ranks the routed experts are spread over, whole.
+    expert_tp: ranks each expert is cut across (None: tp where experts are not spread, else 1).
+    shared_whole: every rank holds the shared experts whole.
+    """
+
+    tp: int = 1
+    attention_tp: int | None = None
+    ep: int = 1
+    expert_tp: int | None = None
+    shared_whole: bool = False
+
+    @property
+    def expert_cuts(self) -> int:
+        """Ranks each routed expert is cut across."""
+        if self.expert_tp is not None:
+            return self.expert_tp
+        return 1 if self.ep > 1 else self.tp
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +40,8 @@ class Weight:
     """`copies` tensors of rows x cols.
 
     shard: split (divided by the tensor-parallel size), kv (divided, but never below one of
-    `heads` KV heads), expert (divided by tensor or expert parallelism), replicated.
+    `heads` KV heads), expert (`experts` of them, spread whole or cut), shared (split, unless
+    every rank holds the shared experts whole), replicated.
     quantised: a quantised checkpoint stores it in the low-bit format. `bits32`: kept in float32.
     counted: False for buffers that are bytes of the checkpoint but not parameters.
     fuse: tensors of a layer with the same name here are one allocation in an engine (qkv).
@@ -28,6 +53,7 @@ class Weight:
     copies: int = 1
     shard: Shard = "split"
     heads: int = 0
+    experts: int = 1
     quantised: bool = False
     bits32: bool = False
     counted: bool = True
@@ -37,19 +63,22 @@ class Weight:
     def numel(self) -> int:
         return self.rows * self.cols * self.copies
 
-    def rank_numel(self, tp: int, ep: int = 1, attention_tp: int | None = None) -> int:
-        """Elements of this tensor on one rank of `tp` (experts: of `ep` when that is larger).
+    def rank_numel(self, ranks: Ranks) -> int:
+        """Elements of this tensor on the rank that holds most of it.
 
-        attention_tp: ranks of one attention replica, where that is not `tp`.
+        Where the experts cannot be spread evenly the first ranks hold one more than the others.
         """
-        if attention_tp is not None and self.part in ATTENTION_PARTS:
-            tp = attention_tp
-        if self.shard == "replicated":
+        tp = ranks.tp
+        if ranks.attention_tp is not None and self.part in ATTENTION_PARTS:
+            tp = ranks.attention_tp
+        if self.shard == "replicated" or (self.shard == "shared" and ranks.shared_whole):
             return self.numel
         if self.shard == "kv":
             return self.numel * max(1, self.heads // tp) // self.heads
-        ways = max(tp, ep) if self.shard == "expert" else tp
-        return -(-self.numel // ways)
+        if self.shard == "expert":
+            mine = -(-self.experts // ranks.ep)
+            return -(-self.numel // self.experts * mine // ranks.expert_cuts)
+        return -(-self.numel // tp)
 
 
 @dataclass(frozen=True, slots=True)

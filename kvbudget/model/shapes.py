@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kvbudget.model.layers import stage_ranges
+from kvbudget.model.parts import Ranks
 from kvbudget.model.weights import stage_weights
 
 if TYPE_CHECKING:
@@ -90,39 +91,39 @@ class ModelShape:
     last: bool
 
 
-def model_shape(model: Model, tp: int, *, pp: int = 1, stage: int = 0, ep: int = 1) -> ModelShape:
+def model_shape(model: Model, tp: int | Ranks, *, pp: int = 1, stage: int = 0) -> ModelShape:
     """Widths and weight buffers of every layer of one rank of `tp` in stage `stage` of `pp`.
 
-    ep: ranks the routed experts are spread over, whole (1: divided like everything else).
     The buffers' bytes add up to `model.weights_bytes` of the config to the byte. Raises
     InputError for more stages than layers.
     """
+    ranks = tp if isinstance(tp, Ranks) else Ranks(tp)
     anatomy, last = model.anatomy, stage == pp - 1
     made: dict[int, LayerShape] = {}
     layers = []
     for index in stage_ranges(len(anatomy.layers), pp)[stage]:
         layer = anatomy.layers[index]
         if id(layer) not in made:
-            made[id(layer)] = _layer(model, layer, tp, ep)
+            made[id(layer)] = _layer(model, layer, ranks)
         layers.append(made[id(layer)])
     rest = stage_weights(anatomy, pp=pp, stage=stage)[-1]
     names = [f"{n}.{w.part}" for n, w in enumerate(rest)]
     buffers = [
-        _buffer(name, [w], tp, ep, model.quantisation)
+        _buffer(name, [w], ranks, model.quantisation)
         for name, w in zip(names, rest, strict=True)
     ]  # fmt: skip
     parts = {w.part: name for name, w in reversed(list(zip(names, rest, strict=True)))}
     embedding = parts.get("embedding") if stage == 0 else None
     return ModelShape(
-        model.hidden_size, model.vocab_size, -(-model.vocab_size // tp), tuple(layers),
+        model.hidden_size, model.vocab_size, -(-model.vocab_size // ranks.tp), tuple(layers),
         tuple(buffers), embedding, parts.get("head", parts.get("embedding")) if last else None,
         alone=pp == 1, last=last,
     )  # fmt: skip
 
 
-def _share(weight: Weight, tp: int, ep: int, quantisation: Quantisation | None) -> tuple[int, str]:
+def _share(weight: Weight, ranks: Ranks, quantisation: Quantisation | None) -> tuple[int, str]:
     """(elements or bytes, kind) of a weight on one rank."""
-    share = weight.rank_numel(tp, ep)
+    share = weight.rank_numel(ranks)
     if quantisation is not None and quantisation.reaches(weight):
         whole = quantisation.bytes_of(weight)
         return (whole if share == weight.numel else -(-whole * share // weight.numel)), "bytes"
@@ -130,36 +131,36 @@ def _share(weight: Weight, tp: int, ep: int, quantisation: Quantisation | None) 
 
 
 def _buffer(
-    name: str, weights: list[Weight], tp: int, ep: int, quantisation: Quantisation | None
+    name: str, weights: list[Weight], ranks: Ranks, quantisation: Quantisation | None
 ) -> Buffer:
-    shares = [_share(w, tp, ep, quantisation) for w in weights]
+    shares = [_share(w, ranks, quantisation) for w in weights]
     return Buffer(name, sum(size for size, _ in shares), shares[0][1])
 
 
-def _buffers(model: Model, layer: Layer, tp: int, ep: int) -> tuple[list[Buffer], dict[int, str]]:
+def _buffers(model: Model, layer: Layer, ranks: Ranks) -> tuple[list[Buffer], dict[int, str]]:
     """Weight allocations of a layer; fused tensors of one kind share one. Names by weight id."""
     groups: dict[str, list[Weight]] = {}
     names: dict[int, str] = {}
     for index, weight in enumerate(layer.weights):
-        kind = _share(weight, tp, ep, model.quantisation)[1]
+        kind = _share(weight, ranks, model.quantisation)[1]
         name = f"{weight.fuse or f'{index}.{weight.part}'}.{kind}"
         groups.setdefault(name, []).append(weight)
         names[id(weight)] = name
     quantisation = model.quantisation
-    return [_buffer(name, ws, tp, ep, quantisation) for name, ws in groups.items()], names
+    return [_buffer(name, ws, ranks, quantisation) for name, ws in groups.items()], names
 
 
-def _rows(weight: Weight, tp: int) -> int:
+def _rows(weight: Weight, ranks: Ranks) -> int:
     """Output width on this rank of a weight whose inputs are whole."""
-    return weight.rank_numel(tp) // weight.cols
+    return weight.rank_numel(ranks) // weight.cols
 
 
 def _matrices(weights: tuple[Weight, ...]) -> list[Weight]:
     return [w for w in weights if w.rows > 1 and w.cols > 1]
 
 
-def _layer(model: Model, layer: Layer, tp: int, ep: int) -> LayerShape:
-    buffers, names = _buffers(model, layer, tp, ep)
+def _layer(model: Model, layer: Layer, ranks: Ranks) -> LayerShape:
+    buffers, names = _buffers(model, layer, ranks)
     by_name = {b.name: b for b in buffers}
 
     def project(weights: list[Weight], width: int, out: int) -> Projection:
@@ -172,38 +173,39 @@ def _layer(model: Model, layer: Layer, tp: int, ep: int) -> LayerShape:
     down = [w for w in mlp if w.rows == hidden and w.copies == 1]
     down = down[-1:] if down else []
     ups = [w for w in mlp if w.cols == hidden and not (down and w is down[0])]
-    up_out = sum(_rows(w, tp) for w in ups)
+    up_out = sum(_rows(w, ranks) for w in ups)
     gated = sum(w.copies for w in ups) > 1
     routers = [w for w in layer.feed_forward if w.part == "router" and w.cols > 1]
     experts = [w for w in _matrices(layer.feed_forward) if w.part == "experts"]
     return LayerShape(
-        mixer=_mixer(model, layer.mixer, tp, project),
+        mixer=_mixer(model, layer.mixer, ranks, project),
         up=project(ups, hidden, up_out) if ups else None,
-        down=project(down, down[0].rank_numel(tp) // hidden, hidden) if down and ups else None,
+        down=project(down, down[0].rank_numel(ranks) // hidden, hidden) if down and ups else None,
         gated=gated,
         router=project(routers[:1], hidden, routers[0].rows) if routers else None,
         experts=model.num_experts if experts else 0,
         top_k=max(1, model.num_experts_per_tok) if experts else 0,
-        expert_inner=model.moe_intermediate_size // (1 if ep > 1 else tp) if experts else 0,
+        expert_inner=model.moe_intermediate_size // ranks.expert_cuts if experts else 0,
         buffers=tuple(buffers),
     )
 
 
-def _mixer(model: Model, mixer: Mixer, tp: int, project: object) -> MixerShape:
+def _mixer(model: Model, mixer: Mixer, ranks: Ranks, project: object) -> MixerShape:
     assert callable(project)
+    tp = ranks.tp
     hidden = model.hidden_size
     matrices = [w for w in _matrices(mixer.weights) if w.part != "indexer"]
     if mixer.kind == "none" or not matrices:
         return MixerShape("none")
     last = next(w for w in reversed(matrices) if w.rows == hidden)
-    out_width = last.rank_numel(tp) // hidden
+    out_width = last.rank_numel(ranks) // hidden
     ins = [w for w in matrices if w.cols == hidden and w is not last]
     heads = max(1, mixer.heads // tp) if mixer.heads else 0
     if mixer.kind == "linear":
         conv = mixer.conv // tp
         kernel = next((w.cols for w in matrices if w.cols <= 8), 4)
         return MixerShape(
-            "linear", tuple(project([w], hidden, _rows(w, tp)) for w in ins), (),
+            "linear", tuple(project([w], hidden, _rows(w, ranks)) for w in ins), (),
             project([last], out_width, hidden), heads, 0, mixer.head_dim, mixer.v_head_dim,
             conv_width=conv // max(1, kernel - 1), state=(mixer.conv + mixer.ssm) // tp,
         )  # fmt: skip
@@ -212,16 +214,16 @@ def _mixer(model: Model, mixer: Mixer, tp: int, project: object) -> MixerShape:
         value = model.text.int("v_head_dim", default=128)
         inner = [w for w in matrices if w.cols not in (hidden,) and w is not last]
         return MixerShape(
-            "mla", tuple(project([w], hidden, _rows(w, tp)) for w in ins),
-            tuple(project([w], w.cols, _rows(w, tp)) for w in inner),
+            "mla", tuple(project([w], hidden, _rows(w, ranks)) for w in ins),
+            tuple(project([w], w.cols, _rows(w, ranks)) for w in inner),
             project([last], out_width, hidden), heads, 1, nope + mixer.rope, value,
             key_width=heads * (nope + mixer.rope), cache_width=mixer.latent + mixer.rope,
         )  # fmt: skip
     kv_heads = max(1, mixer.kv_heads // tp)
     fused = [w for w in ins if w.fuse]
     single = [w for w in ins if not w.fuse]
-    inputs = [project(fused, hidden, sum(_rows(w, tp) for w in fused))] if fused else []
-    inputs += [project([w], hidden, _rows(w, tp)) for w in single]
+    inputs = [project(fused, hidden, sum(_rows(w, ranks) for w in fused))] if fused else []
+    inputs += [project([w], hidden, _rows(w, ranks)) for w in single]
     return MixerShape(
         mixer.kind, tuple(inputs), (), project([last], out_width, hidden), heads, kv_heads,
         mixer.head_dim, mixer.v_head_dim, cache_width=kv_heads * mixer.head_dim,

@@ -9,7 +9,7 @@ from kvbudget.model.layers import stage_ranges
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kvbudget.model.parts import Anatomy, Weight
+    from kvbudget.model.parts import Anatomy, Ranks, Weight
     from kvbudget.model.quantisation import Quantisation
 
 
@@ -55,41 +55,34 @@ def stage_weights(
 
 def rank_bytes(
     anatomy: Anatomy,
+    ranks: Ranks,
     *,
-    tp: int,
     pp: int,
     stage: int,
-    ep: int,
     dtype_bytes: int,
     quantisation: Quantisation | None,
     mtp: bool,
-    attention_tp: int | None = None,
 ) -> int:
     """Bytes of the weights one rank of stage `stage` holds."""
     groups = stage_weights(anatomy, pp=pp, stage=stage, mtp=mtp)
-    return sum(
-        _share(w, tp, ep, dtype_bytes, quantisation, attention_tp)
-        for group in groups
-        for w in group
-    )
+    return sum(share_bytes(w, ranks, dtype_bytes, quantisation) for group in groups for w in group)
 
 
-def _share(
-    weight: Weight, tp: int, ep: int, dtype_bytes: int, quantisation: Quantisation | None,
-    attention_tp: int | None = None,
-) -> int:  # fmt: skip
+def share_bytes(
+    weight: Weight, ranks: Ranks, dtype_bytes: int, quantisation: Quantisation | None
+) -> int:
+    """Bytes of one tensor on the rank that holds most of it."""
     whole = weight_bytes(weight, dtype_bytes, quantisation)
-    share = weight.rank_numel(tp, ep, attention_tp)
+    share = weight.rank_numel(ranks)
     return whole if share == weight.numel else -(-whole * share // weight.numel)
 
 
 def draft_bytes(
-    anatomy: Anatomy, *, tp: int, ep: int, dtype_bytes: int, quantisation: Quantisation | None,
-    attention_tp: int | None = None,
-) -> int:  # fmt: skip
+    anatomy: Anatomy, ranks: Ranks, *, dtype_bytes: int, quantisation: Quantisation | None
+) -> int:
     """Bytes of the prediction layers on one rank: embedding and head are the main model's."""
     return sum(
-        _share(w, tp, ep, dtype_bytes, quantisation, attention_tp)
+        share_bytes(w, ranks, dtype_bytes, quantisation)
         for w in anatomy.mtp
         if w.part != "embedding"
     )
@@ -103,9 +96,8 @@ LARGE_ALLOCATION, LARGE_GRAIN, KEPT_REMAINDER = 10 * MIB, 2 * MIB, MIB
 
 
 def allocator_slack(
-    anatomy: Anatomy, *, tp: int, pp: int, stage: int, dtype_bytes: int, mtp: bool = False,
-    attention_tp: int | None = None,
-) -> int:  # fmt: skip
+    anatomy: Anatomy, ranks: Ranks, *, pp: int, stage: int, dtype_bytes: int, mtp: bool = False
+) -> int:
     """Bytes an unquantised rank holds beyond its tensors, because large blocks are rounded up.
 
     Tensors an engine fuses (query, key and value; gate and up; all experts of a layer) are one
@@ -116,9 +108,7 @@ def allocator_slack(
         sizes: dict[str, int] = {}
         for number, weight in enumerate(group):
             name = weight.fuse or str(number)
-            sizes[name] = sizes.get(name, 0) + _share(
-                weight, tp, 1, dtype_bytes, None, attention_tp
-            )
+            sizes[name] = sizes.get(name, 0) + share_bytes(weight, ranks, dtype_bytes, None)
         for size in sizes.values():
             spare = -size % LARGE_GRAIN
             if size >= LARGE_ALLOCATION and spare <= KEPT_REMAINDER:

@@ -35,9 +35,7 @@ def beside_the_model(
     card = find_gpu(job.card) if job.card is not None else None
     sms = scene.sm_count or (card.sm_count if card else None)
     batch = Batch(job.tokens, job.requests, sm_count=sms)
-    terms = estimate(
-        model, setting, batch, stage=worst.stage, ep=job.ep, eager=not job.graphs
-    )  # fmt: skip
+    terms = estimate(model, setting, batch, stage=worst.stage, eager=not job.graphs)
     tracked = scene.kind in TRACKED
     kept = choose(setting, "residue_gib") if "residue_gib" in constants(policy.engine) else None
     residue = int(max(kept["sampler"], kept["forward"]) * GIB) if kept and tracked else 0
@@ -62,7 +60,7 @@ def beside_the_model(
                          terms[name].formula))  # fmt: skip
     if worst.forward is None or "activation_band" not in constants(policy.engine):
         return rows, []
-    peak = activation_peak(model, setting, batch, stage=worst.stage, ep=job.ep)
+    peak = activation_peak(model, setting, batch, stage=worst.stage)
     rows, said = _with_forward(rows, worst.forward, peak, model, job, policy)
     scratch = recurrence_scratch(model, setting, batch.tokens)
     if scratch and not profile_pass(model, setting).kernels:
@@ -77,7 +75,7 @@ def beside_the_model(
 
 def _weights(worst: RankBudget, model: Model, job: Job, engine: int) -> dict[str, Any]:
     """Tensors alone, without what an engine (`engine` bytes in all) puts beside them."""
-    amount = model.weights_bytes(job.tp, job.pp, stage=worst.stage, ep=job.ep)
+    amount = model.weights_bytes(job.shares, job.pp, stage=worst.stage)
     value, low, high = int(amount.value), int(amount.low), int(amount.high)
     measured = worst.term("weights_memory")
     agrees = None if measured is None else low <= measured <= high

@@ -263,7 +263,8 @@ class MirrorModel:
         assert layer.router is not None
         logits = self._multiply(number, layer.router, x)
         chosen = torch.topk(logits, layer.top_k, dim=-1)
-        sizes = [tokens * width for width in self.how.workspace_widths(layer, hidden)]
+        rows = self.how.workspace_rows(tokens)
+        sizes = [rows * width for width in self.how.workspace_widths(layer, hidden)]
         if sum(sizes) > sum(buffer.numel() for buffer in self.workspace):
             self.workspace = ()
             self.workspace = tuple(

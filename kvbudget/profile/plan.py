@@ -66,7 +66,7 @@ def sampler_plan(
 def describe(job: Job, model: Model, policy: Policy) -> list[str]:
     """The plan of a run in lines, for --dry-run."""
     sampler = sampler_plan(job, model, policy)
-    stages = [int(model.weights_bytes(job.tp, job.pp, stage=n, ep=job.ep).value)
+    stages = [int(model.weights_bytes(job.shares, job.pp, stage=n).value)
               for n in range(job.pp)]  # fmt: skip
     weights = f"{max(stages):,} B" if min(stages) == max(stages) else (
         f"{min(stages):,} to {max(stages):,} B")  # fmt: skip

@@ -58,7 +58,7 @@ def own_runner(
 
     setting = Setting(policy.engine, policy.version, tp=job.tp, pp=job.pp)
     return MirrorModel(
-        model_shape(model, job.tp, pp=job.pp, stage=place.stage, ep=job.ep),
+        model_shape(model, job.shares, pp=job.pp, stage=place.stage),
         dtype=torch_dtype(model), device=device, once=once, real_attention=on_card,
         tables=rope_cache_bytes(model) if on_card else 0,
         how=profile_pass(model, setting),

@@ -144,11 +144,11 @@ def _piece(tensor: Tensor, model: Model, place: Place) -> Piece | None:
     whole = Piece(tensor, 0, 0, shape[0])
     expert = EXPERT.search(name)
     stacked = "experts." in name and expert is None and len(shape) > 1
-    if place.ep > 1 and expert is not None:
-        count = -(-model.num_experts // place.ep)
-        return whole if int(expert.group(1)) // count == place.rank else None
-    if place.ep > 1 and stacked:
-        return _part(tensor, 0, place.rank, place.ep)
+    if place.ep > 1 and (stacked or expert is not None):
+        mine = _experts_of(shape[0] if expert is None else model.num_experts, place)
+        if expert is None:
+            return Piece(tensor, 0, mine.start, mine.stop)
+        return whole if int(expert.group(1)) in mine else None
     inward = INWARD.search(name) is not None
     tower = TOWER.search(name) and all(w.shard == "replicated" for w in model.anatomy.tower)
     bias = len(shape) == 1 and inward
@@ -163,6 +163,13 @@ def _piece(tensor: Tensor, model: Model, place: Place) -> Piece | None:
         if shape[dim] % place.tp == 0:
             return _part(tensor, dim, place.rank, place.tp)
     return _part(tensor, 0, place.rank, place.tp) if VOCABULARY.search(name) else whole
+
+
+def _experts_of(count: int, place: Place) -> range:
+    """Whole experts of a rank: as even as they go, one more on the first ranks."""
+    each, more = divmod(count, place.ep)
+    start = place.rank * each + min(place.rank, more)
+    return range(start, start + each + (place.rank < more))
 
 
 def _part(tensor: Tensor, dim: int, index: int, ways: int) -> Piece:

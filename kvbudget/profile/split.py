@@ -162,6 +162,7 @@ def setting_of(job: Job, policy: Policy, scene: Scene) -> Setting:
     return Setting(
         policy.engine, policy.version, tp=job.tp, pp=job.pp, peer=card.peer if card else None,
         compute_capability=scene.compute_capability or (card.compute_capability if card else None),
+        ep=job.ep,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from kvbudget.errors import InputError
+from kvbudget.model.parts import Ranks
 
 RECORD_SCHEMA = "kvbudget.profile-record/1"
 
@@ -118,6 +119,11 @@ class Job:
     device_index: int = 0
     defaulted: str = ""
     assume: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shares(self) -> Ranks:
+        """How the ranks of a stage share the model's tensors."""
+        return Ranks(self.tp, ep=self.ep)
 
     def rank_name(self, rank: int) -> str:
         """As engines name it in their logs: `TP1`, or `PP0_TP1` where there are stages."""

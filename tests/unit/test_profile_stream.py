@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from kvbudget.errors import InputError  # noqa: E402
 from kvbudget.model.config import load_model  # noqa: E402
+from kvbudget.model.parts import Ranks  # noqa: E402
 from kvbudget.profile import stream as module  # noqa: E402
 from kvbudget.profile.policy import load_policy  # noqa: E402
 from kvbudget.profile.runners import load_files, own_runner, place_of  # noqa: E402
@@ -200,7 +201,7 @@ def test_experts_are_spread_whole_or_cut(tmp_path):
     model = load_model(tmp_path)
     for ep in (1, 2):
         runner, held, _ = load(tmp_path, tp=2, ep=ep, rank=1)
-        assert held == model.weights_bytes(2, ep=ep).value
+        assert held == model.weights_bytes(Ranks(2, ep=ep)).value
     together = runner.weights["file.model.layers.0.mlp.experts.gate_up_proj.weight.BF16"]
     assert together.numel() == 2 * 2 * 32 * HIDDEN
 

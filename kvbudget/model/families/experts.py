@@ -41,7 +41,7 @@ def expert_block(
     wide = c.int(shared, default=0) if shared else 0
     wide = wide or inner * c.int("n_shared_experts", default=0)
     if wide:
-        weights += blocks.mlp(hidden, wide)
+        weights += blocks.mlp(hidden, wide, shard="shared")
     if wide and shared_gate:
         weights.append(Weight("router", 1, hidden, 1, "replicated"))
     return weights
@@ -182,7 +182,7 @@ def llama4(c: Fields) -> Anatomy:
     moe_feed = (
         *blocks.router(hidden, expert_count(c)),
         *blocks.experts(hidden, inner, expert_count(c)),
-        *blocks.mlp(hidden, inner),
+        *blocks.mlp(hidden, inner, shard="shared"),
     )
     layers = []
     for i in range(count):

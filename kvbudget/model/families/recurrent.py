@@ -93,7 +93,8 @@ def _latent_experts(c: Fields, hidden: int) -> list[Weight]:
         weights += blocks.linear("mlp", latent, hidden) + blocks.linear("mlp", hidden, latent)
     wide = c.int("moe_shared_expert_intermediate_size", default=0)
     if wide:
-        weights += blocks.mlp(hidden, wide * c.int("n_shared_experts", default=1), gated=False)
+        wide *= c.int("n_shared_experts", default=1)
+        weights += blocks.mlp(hidden, wide, gated=False, shard="shared")
     return weights
 
 

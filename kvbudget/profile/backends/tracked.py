@@ -86,7 +86,7 @@ class TrackedBackend:
 
     def _weights(self) -> None:
         job, model, place = self.job, self.model, self.place
-        wanted = model.weights_bytes(job.tp, job.pp, stage=place.stage, ep=job.ep)
+        wanted = model.weights_bytes(job.shares, job.pp, stage=place.stage)
         self._guard(int(wanted.value))
         if job.runner == "hf":
             from kvbudget.profile.hf import HfRunner
