@@ -150,6 +150,46 @@ def test_states_of_drafted_tokens_come_out_of_the_states_share(version, padding)
     assert value(drafted, "kv_cache_memory") > value(plain, "kv_cache_memory")
 
 
+ROLES = {"null": 4, "prefill": 0, "decode": 4}
+EVERY = dict.fromkeys(ROLES, 4)
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize(
+    ("version", "kept"), [("0.5.18", EVERY), ("0.5.22", ROLES), ("0.5.23", ROLES)]
+)
+@pytest.mark.parametrize(("stated", "most"), [({}, 48), ({"max_mamba_cache_size": 90}, 90 // 5)])
+def test_a_prefill_server_keeps_no_states_of_drafted_tokens(version, kept, role, stated, most):
+    flags = {"tp_size": 4, "disaggregation_mode": role, **stated}
+    drafted = got("sglang", HYBRID, version, speculative_algorithm="EAGLE", **flags)
+    drafts = (most + 1) * kept[role] if kept[role] else 0
+    held = value(drafted, "state_slots") + 1 + drafts
+    assert value(drafted, "state_memory") == held * value(drafted, "state_bytes_per_request")
+    assert value(drafted, "max_running_requests") == most
+
+
+@pytest.mark.parametrize("switch", ["enable_pd_role_switch", "enable_unified_memory"])
+def test_a_prefill_server_that_may_decode_keeps_them(switch):
+    flags = {"tp_size": 4, "disaggregation_mode": "prefill", "speculative_algorithm": "NGRAM"}
+    fixed = got("sglang", HYBRID, "0.5.23", **flags)
+    may = got("sglang", HYBRID, "0.5.23", **flags, **{switch: True})
+    assert value(may, "state_slots") < value(fixed, "state_slots")
+
+
+@pytest.mark.parametrize(("version", "each"), [("0.5.18", 0), ("0.5.22", 1), ("0.5.23", 1)])
+def test_a_group_holds_at_least_one_request(version, each):
+    flags = {"tp_size": 4, "dp_size": 4, "enable_dp_attention": True, "max_running_requests": 3}
+    states = got("sglang", HYBRID, version, disable_radix_cache=True, **flags)
+    assert value(states, "state_slots") == each
+    assert value(states, "max_running_requests") == each
+    plain = got("sglang", LLAMA, version, **flags)
+    assert value(plain, "max_running_requests") == each
+    drafted = got("sglang", HYBRID, version, max_mamba_cache_size=60, speculative_algorithm="EAGLE",
+                  **flags)  # fmt: skip
+    held = 60 // 4 + 1 + (each + 1) * 4
+    assert value(drafted, "state_memory") == held * value(drafted, "state_bytes_per_request")
+
+
 @pytest.mark.parametrize("version", ["0.5.9", "0.5.12", "0.5.15", "0.5.18", "0.5.23"])
 def test_state_slots_as_set_and_one_per_request_without_a_prefix_cache(version):
     stated = got("sglang", HYBRID, version, tp_size=4, max_mamba_cache_size=40)
