@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kvbudget.gate.draft import Draft, Overlay, Pin
+    from kvbudget.gate.nodes import Node
     from kvbudget.gate.source import Text
     from kvbudget.gate.tree import Tree
 
@@ -37,6 +38,8 @@ class Context:
     drafts: list[Draft] = field(default_factory=list)
     pins: list[Pin] = field(default_factory=list)
     overlays: list[Overlay] = field(default_factory=list)
+    objects: list[Node] = field(default_factory=list)
+    """Kubernetes objects beside the one that is read."""
     depth: int = 0
 
     @property

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kvbudget.gate.source import HOLE, Text
+
+if TYPE_CHECKING:
+    from kvbudget.gate.readers.config_maps import Mounted
 
 
 @dataclass
@@ -74,10 +77,13 @@ class Draft:
     model_hint: Text | None = None
     host: Host = field(default_factory=Host)
     config_base: str | None = None
+    """The file this is read from, if it counts only where no other file refers to it."""
     python_call: bool = False
     lmcache: bool = False
     mounts: list[tuple[str, str]] = field(default_factory=list)
     """Folder or file of the host and where the container sees it."""
+    files: dict[str, Mounted] = field(default_factory=dict)
+    """Files of ConfigMaps by the path under which the container sees them."""
     annotations: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def set_env(self, name: str, value: Text, line: int, file: str | None = None) -> None:
@@ -97,6 +103,8 @@ class Overlay:
     """Files that were applied and are no processes of their own."""
     files: set[str]
     """Files of the overlay itself."""
+    line: int
+    """Where a process stands of which the overlay changes no word, only a variable."""
 
 
 def gpu_ids(text: str) -> list[str] | None:

@@ -63,6 +63,7 @@ def find(tree: Tree, outside: dict[str, str] | None = None) -> Result:
             if draft.pins is None:
                 draft.pins = context.pins
             found.append((item.path, draft))
+    found = [(path, draft) for path, draft in found if draft.config_base not in tree.consumed]
     found = _distinct(_laid_over(found, overlays))
     named = {item.path: item for item in tree.files}
     config = _config_reader(tree)
@@ -73,7 +74,7 @@ def find(tree: Tree, outside: dict[str, str] | None = None) -> Result:
 
         _guard(result, named.get(path) or Found(path, tree.root / path, False, True), add)
     result.invocations = [
-        inv for inv in result.invocations if not (inv.stands_alone and inv.file in tree.consumed)
+        inv for inv in result.invocations if inv.stands_alone not in tree.consumed
     ]
     result.invocations.sort(key=lambda inv: (inv.file, inv.line, inv.engine.name))
     return result
@@ -130,7 +131,7 @@ def _laid_over(found: list[tuple[str, Draft]], overlays: list[Overlay]) -> list[
         for draft in overlay.drafts:
             if not overlay.bases <= single:
                 draft.line = next(
-                    (line for line in _lines(draft) if file_of(line) in overlay.files), draft.line
+                    (line for line in _lines(draft) if file_of(line) in overlay.files), overlay.line
                 )
             out.append((file_of(draft.line) or overlay.path, draft))
     return out

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from kvbudget.gate.source import Text
 
+    Read = Callable[[str, str], tuple[str, Text] | None]
+
 
 @dataclass
 class Invocation:
@@ -41,8 +43,8 @@ class Invocation:
     lmcache: bool = False
     assumed_version: str | None = None
     annotations: dict[str, tuple[str, int]] = field(default_factory=dict)
-    stands_alone: bool = False
-    """A config file that is read as a process unless another file refers to it."""
+    stands_alone: str | None = None
+    """The config file that is read as a process unless another file refers to it."""
 
     @property
     def key(self) -> str:
@@ -105,9 +107,7 @@ class Invocation:
         return value if isinstance(value, int) else 1
 
 
-def build(
-    draft: Draft, file: str, read: Callable[[str, str], tuple[str, Text] | None]
-) -> Invocation:
+def build(draft: Draft, file: str, read: Read) -> Invocation:
     """Understand a draft. `read(path, base)` gives a neighbouring file of the tree."""
     eng = engine(draft.engine)
     settings = Settings(eng)
@@ -115,7 +115,7 @@ def build(
     probe.words(draft.words)
     config = probe.values.get("config")
     if config is not None and isinstance(config.value, str):
-        found = read(_on_host(config.value, draft.mounts), file)
+        found = _file(config.value, draft, file, read)
         if found is not None:
             _config(settings, *found)
             settings.layer += 1
@@ -140,12 +140,20 @@ def build(
         python_call=draft.python_call,
         lmcache=draft.lmcache,
         annotations=draft.annotations,
-        stands_alone=draft.config_base is not None,
+        stands_alone=draft.config_base,
     )
     _model(inv, draft)
     _version(inv, draft)
     _cards(inv, draft)
     return inv
+
+
+def _file(path: str, draft: Draft, base: str, read: Read) -> tuple[str, Text] | None:
+    """A file that a process names, where the tree holds it, and which file of the tree that is."""
+    mounted = draft.files.get(path)
+    if mounted is not None:
+        return mounted.file, mounted.text
+    return read(_on_host(path, draft.mounts), base)
 
 
 def _on_host(path: str, mounts: list[tuple[str, str]]) -> str:

@@ -9,10 +9,14 @@ import subprocess
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from kvbudget.errors import InputError
 from kvbudget.gate.knowledge import engine, engine_names, strong_fields
 from kvbudget.gate.source import Text
+
+if TYPE_CHECKING:
+    from kvbudget.gate.readers.config_maps import ConfigMap
 
 MAX_BYTES = 1 << 20
 _NEVER = {".git", "node_modules", ".venv", "vendor", "third_party", "site-packages"}
@@ -63,6 +67,9 @@ class Tree:
     notes: list[str] = field(default_factory=list)
     _texts: dict[Path, Text | None] = field(default_factory=dict)
     consumed: set[str] = field(default_factory=set)
+    """Files (and files of ConfigMaps) that another file refers to."""
+    config_maps: list[ConfigMap] | None = None
+    """Found by their reader on the first reference."""
 
     def load(self, found: Found) -> tuple[Text | None, str | None]:
         """Text of a file that may hold an invocation; None for others, with a note if notable."""

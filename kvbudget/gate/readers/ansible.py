@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvbudget.gate.nodes import Malformed, Node, documents, words_of
 from kvbudget.gate.program import share
-from kvbudget.gate.readers.pods import finish_env, read_env, split_string
+from kvbudget.gate.readers.variables import finish_env, read_env, split_string
 from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import binary_size, is_count
 

@@ -9,7 +9,8 @@ from kvbudget.gate.containers import DockerOptions
 from kvbudget.gate.nodes import Malformed
 from kvbudget.gate.program import share
 from kvbudget.gate.readers import python
-from kvbudget.gate.readers.pods import Env, image_text, read_env, split_string
+from kvbudget.gate.readers.pods import image_text
+from kvbudget.gate.readers.variables import Env, read_env, split_string
 from kvbudget.gate.shell_lex import UnclosedQuote
 from kvbudget.gate.shell_words import Scope
 from kvbudget.gate.source import HOLE, Text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvbudget.gate.containers import add_cdi, add_mount, env_file
 from kvbudget.gate.draft import Draft, gpu_ids
 from kvbudget.gate.nodes import Node, merged, words_of
-from kvbudget.gate.readers.pods import Env, finish_env, split_string
+from kvbudget.gate.readers.variables import Env, finish_env, split_string
 from kvbudget.gate.shell_words import Scope, Words
 from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import binary_size, is_count

@@ -10,7 +10,7 @@ from kvbudget.gate.draft import Draft, Given
 from kvbudget.gate.hardware import card
 from kvbudget.gate.knowledge import Engine, engine, engine_names
 from kvbudget.gate.program import share
-from kvbudget.gate.readers.pods import read_env, split_string
+from kvbudget.gate.readers.variables import read_env, split_string
 from kvbudget.gate.shell_words import Scope
 from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import is_count

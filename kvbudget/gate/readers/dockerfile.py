@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kvbudget.gate.nodes import Malformed, documents, words_of
-from kvbudget.gate.readers.pods import Env, finish_env
+from kvbudget.gate.readers.variables import Env, finish_env
 from kvbudget.gate.shell_lex import UnclosedQuote
 from kvbudget.gate.shell_words import Scope, Words
 from kvbudget.gate.source import HOLE, Text

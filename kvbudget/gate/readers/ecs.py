@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvbudget.gate.nodes import EMPTY, Node
-from kvbudget.gate.readers.pods import Env, finish_env, word_list
+from kvbudget.gate.readers.variables import Env, finish_env, word_list
 from kvbudget.gate.units import is_count
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from kvbudget.gate.hcl_parse import Block, parse, variables
 from kvbudget.gate.nodes import Malformed, Node, documents, words_of
 from kvbudget.gate.program import share
 from kvbudget.gate.readers import pods
-from kvbudget.gate.readers.pods import Env, finish_env, read_env
+from kvbudget.gate.readers.variables import Env, finish_env, read_env
 from kvbudget.gate.shell_lex import UnclosedQuote
 from kvbudget.gate.source import Text
 from kvbudget.gate.units import binary_size, is_count

@@ -11,9 +11,11 @@ from kvbudget.gate.hardware import card, machine
 from kvbudget.gate.knowledge import engine_names
 from kvbudget.gate.nodes import EMPTY, Malformed, Node, documents
 from kvbudget.gate.program import inherit
-from kvbudget.gate.readers import pods
-from kvbudget.gate.readers.pods import read_env
+from kvbudget.gate.readers import config_maps, pods
+from kvbudget.gate.readers.config_maps import container_env
+from kvbudget.gate.readers.variables import finish_env, read_env, split_string, word_list
 from kvbudget.gate.shell_lex import UnclosedQuote
+from kvbudget.gate.source import Line, file_of
 from kvbudget.gate.units import is_count, quantity
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ def read_object(context: Context, obj: Node, objects: list[Node]) -> None:
     """One object of a manifest (objects: all of the file, for joins)."""
     kind = obj.get("kind").s
     before = len(context.drafts)
+    context.objects = objects
     reader = _KINDS.get(kind, _workload)
     if kind == "List" or (kind.endswith("List") and obj.get("items").is_list):
         items = obj.get("items").elements()
@@ -54,45 +57,60 @@ def _workload(context: Context, obj: Node, objects: list[Node]) -> None:
     for node in obj.walk():
         if node.get("containers").is_list:
             drafts = pods.pod_drafts(context, node, extra=extra)
-            drafts += _mounted_scripts(context, node, objects)
+            drafts += _mounted_scripts(context, node)
             for draft in drafts:
                 draft.host.nodes = nodes
             context.drafts.extend(drafts)
 
 
-def _mounted_scripts(context: Context, pod: Node, objects: list[Node]) -> list[Draft]:
+def _mounted_scripts(context: Context, pod: Node) -> list[Draft]:
     """Scripts of ConfigMaps that a container of this pod runs by name."""
     out: list[Draft] = []
-    maps = [obj for obj in objects if obj.get("kind").s == "ConfigMap"]
-    if not maps:
-        return out
     containers = pod.get("containers").elements()
     for container in containers:
-        env = read_env(container.get("env"))
+        env = container_env(context, container)
         words = [
-            *pods.word_list(container.get("command"), env),
-            *pods.word_list(container.get("args"), env),
+            *word_list(container.get("command"), env),
+            *word_list(container.get("args"), env),
         ]
+        files = config_maps.mounted(context, container, pod)
+        scripts = {file.mark: file.text for file in config_maps.named(files, words)}
         said = " ".join(word.s for word in words)
-        for config in maps:
-            for key, _, value in config.get("data").pairs():
-                if not value.is_scalar or not _names(said, key) or "\n" not in value.s:
-                    continue
-
-                reader = context.reader()
-                try:
-                    drafts = reader.script(value.text, inherit(env.values))
-                except UnclosedQuote:
-                    continue
-                context.absorb(reader)
-                for draft in drafts:
-                    image = pods.image_text(container.get("image"))
-                    if image.s:
-                        draft.image, draft.image_line = image, image.line
-                    pods.finish_env(draft, env)
-                    pods.host_of(draft.host, container, pod, containers)
-                out += drafts
+        for config in config_maps.beside(context):
+            for key, text in config.data.items():
+                if _names(said, key):
+                    scripts.setdefault(config.key_of(key), text)
+        for text in scripts.values():
+            if "\n" not in text.s:
+                continue
+            reader = context.reader()
+            try:
+                drafts = reader.script(text, inherit(env.values))
+            except UnclosedQuote:
+                continue
+            context.absorb(reader)
+            for draft in drafts:
+                image = pods.image_text(container.get("image"))
+                if image.s:
+                    draft.image, draft.image_line = image, image.line
+                finish_env(draft, env)
+                pods.host_of(draft.host, container, pod, containers)
+                draft.files = files
+                _abroad(draft, context.path)
+            out += drafts
     return out
+
+
+def _abroad(draft: Draft, path: str) -> None:
+    """A process that stands in another file than its pod: what the pod says keeps its place."""
+    if file_of(draft.line) in (None, path):
+        return
+    if draft.image is not None:
+        draft.image = draft.image.standing_in(path)
+        draft.image_line = draft.image.line
+    for item in draft.env.values():
+        item.line = Line(item.line, path)
+    draft.host.shm_line = Line(draft.host.shm_line, path)
 
 
 def _names(said: str, key: str) -> bool:
@@ -106,27 +124,27 @@ def _config_map(context: Context, obj: Node, objects: list[Node]) -> None:
     name = obj.get("metadata", "name").s
     used = next((w for w in workspaces if _inference(w).get("config").s == name), EMPTY)
     pods_here = [item for item in objects if item.get("kind").s not in ("ConfigMap", "")]
-    for key, _, value in obj.get("data").pairs():
-        if not value.is_scalar or not value.s.strip():
+    config = config_maps.of_object(obj, context.path)
+    for key, text in config.data.items():
+        if not text.s.strip() or any(_run_by(item, key) for item in pods_here):
             continue
+        mark = config.key_of(key)
+        inner = context.inner(mark, text)
         if key == "inference_config.yaml":
-            _kaito(context, value.text, used)
-        elif key.endswith(".sh") and not any(_run_by(item, key) for item in pods_here):
+            _kaito(context, text, used)
+        elif key.endswith(".sh"):
             reader = context.reader()
-            try:
-                context.drafts.extend(reader.script(value.text, depth=1))
-            except UnclosedQuote:
-                continue
-            context.absorb(reader)
-        elif key.endswith((".yaml", ".yml")) and (
-            "llama" in key or "swap" in key or "config" in key
-        ):
+            with suppress(UnclosedQuote):
+                inner.drafts = reader.script(text, depth=1)
+                context.absorb(reader)
+        elif key.endswith((".yaml", ".yml")):
             from kvbudget.gate.readers import manifests
 
-            try:
-                manifests.read_documents(context, documents(value.text), embedded=True)
-            except Malformed:
-                continue
+            with suppress(Malformed):
+                manifests.read_documents(inner, documents(text), embedded=True)
+        for draft in inner.drafts:
+            draft.config_base = mark
+        context.drafts.extend(inner.drafts)
 
 
 def _run_by(obj: Node, key: str) -> bool:
@@ -174,7 +192,7 @@ def _kubeai(context: Context, obj: Node, _objects: list[Node]) -> None:
         return
     env = read_env(spec.get("env"))
     line = spec.key_line("image") or spec.key_line("engine")
-    draft = Draft(engine, line, words=pods.word_list(spec.get("args"), env))
+    draft = Draft(engine, line, words=word_list(spec.get("args"), env))
     for name, value in env.values.items():
         draft.set_env(name, value, env.lines[name])
     if spec.get("image").s:
@@ -195,13 +213,13 @@ def _llm_service(context: Context, obj: Node, _objects: list[Node]) -> None:
     for pool, template in pools:
         containers = template.get("containers").elements()
         for container in containers:
-            env = read_env(container.get("env"))
+            env = container_env(context, container)
             drafts = pods.container_drafts(context, container, template, containers)
             extra = env.values.get("VLLM_ADDITIONAL_ARGS")
             if not drafts and extra is None and container.get("name").s != "main":
                 continue
             if not drafts:
-                args = pods.word_list(container.get("args"), env)
+                args = word_list(container.get("args"), env)
                 line = (
                     container.key_line("image")
                     or (env.lines["VLLM_ADDITIONAL_ARGS"] if extra is not None else 0)
@@ -220,7 +238,7 @@ def _llm_service(context: Context, obj: Node, _objects: list[Node]) -> None:
                 drafts = [draft]
             for draft in drafts:
                 if extra is not None:
-                    draft.words = [*draft.words, *pods.split_string(extra)]
+                    draft.words = [*draft.words, *split_string(extra)]
                     if not container.has("image") and draft.line not in (
                         w.line for w in draft.words[:1]
                     ):
@@ -244,8 +262,8 @@ def _inference_service(context: Context, obj: Node, objects: list[Node]) -> None
     predictor = obj.get("spec", "predictor")
     model = predictor.get("model")
     if model.is_map:
-        env = read_env(model.get("env"))
-        args = pods.word_list(model.get("args"), env)
+        env = container_env(context, model)
+        args = word_list(model.get("args"), env)
         image = model.get("image").text
         fmt = model.get("modelFormat", "name").s.lower()
         named = f"{fmt} {model.get('runtime').s.lower()}"

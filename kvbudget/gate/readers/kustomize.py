@@ -8,11 +8,11 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from kvbudget.gate.draft import Draft, Overlay
-from kvbudget.gate.nodes import EMPTY, Malformed, Node, documents
-from kvbudget.gate.readers import kubernetes, pods, values
+from kvbudget.gate.nodes import EMPTY, Malformed, Node, documents, merged
+from kvbudget.gate.readers import config_maps, kubernetes, pods, values
 from kvbudget.gate.readers.patches import apply, with_images
-from kvbudget.gate.readers.pods import Env
-from kvbudget.gate.source import Text, file_of
+from kvbudget.gate.readers.variables import Env, word_list
+from kvbudget.gate.source import Line, Text, file_of
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
@@ -58,6 +58,7 @@ def read(context: Context, doc: Node) -> None:
     if folder in _built_on(context):
         return
     layer = _build(context, context.path, 0)
+    _follow_config_maps(layer)
     drafts: list[Draft] = []
     bases: set[tuple[str, int, str]] = set()
     nodes = [item.node for item in layer.objects]
@@ -72,7 +73,8 @@ def read(context: Context, doc: Node) -> None:
             _alone(context, patch.body)
     if drafts:
         mine = {patch.file for patch in layer.patches} | {context.path}
-        overlay = Overlay(context.path, drafts, bases, used - {context.path}, mine)
+        line = Line(next(iter(doc.items()))[0].line, context.path)
+        overlay = Overlay(context.path, drafts, bases, used - {context.path}, mine, line)
         context.overlays.append(overlay)
 
 
@@ -170,11 +172,37 @@ def _change(context: Context, layer: _Layer, doc: Node, path: str) -> None:
                 patch.used = True
                 item.node, item.changed = apply(item.node, patch.body), True
     layer.patches += own
+    for made, behavior in config_maps.generated(context, doc, path):
+        _generate(layer, config_maps.as_object(made), behavior, path)
     images = [image for image in doc.get("images").elements() if image.get("name").s]
     for item in layer.objects if images else []:
         node = with_images(item.node, images)
         if node is not item.node:
             item.node, item.changed = node, True
+
+
+def _generate(layer: _Layer, made: Node, behavior: str, path: str) -> None:
+    """A generated ConfigMap: a new one, or changes to the one of its name."""
+    name = made.get("metadata", "name").s
+    for item in layer.objects:
+        if config_maps.is_one(item.node) and item.node.get("metadata", "name").s == name:
+            item.node = merged(item.node, made) if behavior == "merge" else made
+            item.changed = True
+            return
+    layer.objects.append(_Object(made, made, path))
+
+
+def _follow_config_maps(layer: _Layer) -> None:
+    """What uses a ConfigMap of another level, or a changed one, is changed too."""
+    maps = [item for item in layer.objects if config_maps.is_one(item.node)]
+    for item in layer.objects:
+        strange = {
+            one.node.get("metadata", "name").s
+            for one in maps
+            if one.changed or _parent(one.file) != _parent(item.file)
+        }
+        if not item.changed and strange and config_maps.refers(item.node, strange):
+            item.changed = True
 
 
 # ---- patches ---------------------------------------------------------------------------------
@@ -242,7 +270,7 @@ def read_operations(context: Context, doc: Node) -> None:
         value = op.get("value")
         line = line or op.key_line("value")
         if value.is_list:
-            words += pods.word_list(value, Env())
+            words += word_list(value, Env())
         elif value.s:
             words.append(value.text)
     engine = pods.known_engine(Text("", []), words)

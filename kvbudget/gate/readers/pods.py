@@ -2,91 +2,27 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kvbudget.gate.draft import Draft, EnvValue, Host
 from kvbudget.gate.engines import image_engine
 from kvbudget.gate.hardware import card
-from kvbudget.gate.nodes import EMPTY, Node, words_of
-from kvbudget.gate.shell import Script
-from kvbudget.gate.shell_lex import UnclosedQuote
-from kvbudget.gate.source import HOLE, Text
+from kvbudget.gate.nodes import EMPTY, Node
+from kvbudget.gate.readers import config_maps
+from kvbudget.gate.readers.config_maps import container_env
+from kvbudget.gate.readers.variables import Env, finish_env, word_list
+from kvbudget.gate.source import Text
 from kvbudget.gate.units import is_count, quantity
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
+    from kvbudget.gate.draft import Draft, Host
 
-_VAR = re.compile(r"\$\$|\$\(([A-Za-z_][\w.-]*)\)")
 _GPU_KEYS = ("nvidia.com/gpu", "amd.com/gpu", "gpu", "nvidia.com/gpu.shared")
 _LABELS = (
     "cloud.google.com/gke-accelerator", "nvidia.com/gpu.product", "gpu.nvidia.com/model",
     "nvidia.com/gpu-product", "karpenter.k8s.aws/instance-gpu-name", "accelerator",
     "k8s.amazonaws.com/accelerator", "gpu.nvidia.com/class", "run.googleapis.com/accelerator",
 )  # fmt: skip
-
-
-@dataclass
-class Env:
-    """Variables of a container: value (HOLE if it comes from elsewhere) and line of the name."""
-
-    values: dict[str, Text] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict)
-
-    def put(self, name: str, value: Text, line: int) -> None:
-        self.values[name] = value
-        self.lines[name] = line
-
-    def copy(self) -> Env:
-        return Env(dict(self.values), dict(self.lines))
-
-
-def read_env(node: Node, base: Env | None = None) -> Env:
-    """`env:` as a list of name/value or as a map."""
-    env = base.copy() if base else Env()
-    if node.is_map:
-        for name, line, value in node.pairs():
-            if value.is_scalar:
-                env.put(name, _literal(value), line)
-            elif value.has("value"):
-                env.put(name, _literal(value.get("value")), line)
-            else:
-                env.put(name, Text.on(HOLE, line), line)
-        return env
-    for item in node.elements():
-        name = item.get("name").s
-        if item.is_scalar and "=" in item.s:
-            key, _, _ = item.s.partition("=")
-            env.put(key, item.text.cut(len(key) + 1), item.text.line)
-            continue
-        if not name:
-            continue
-        line = item.get("name").text.line
-        if item.has("value"):
-            said = interpolate(_literal(item.get("value")), env)
-        elif item.has("valueFrom"):
-            said = Text.on(HOLE, line)
-        else:
-            said = Text("", [])
-        env.put(name, said, line)
-    return env
-
-
-def _literal(node: Node) -> Text:
-    return node.text
-
-
-def interpolate(text: Text, env: Env) -> Text:
-    """`$(VAR)` of the container's own variables."""
-
-    def value(match: re.Match[str]) -> str | None:
-        if match.group() == "$$":
-            return None
-        name = match.group(1)
-        return env.values[name].s if name in env.values else HOLE
-
-    return text.sub(_VAR, value)
 
 
 def limit(node: Node, *names: str) -> Node:
@@ -187,10 +123,12 @@ def container_drafts(
     context: Context, container: Node, pod: Node, siblings: list[Node], base: Env | None = None
 ) -> list[Draft]:
     """Engine processes of one container."""
-    env = read_env(container.get("env"), base)
+    env = container_env(context, container, base)
     command = word_list(container.get("command"), env)
     args = word_list(container.get("args"), env)
     image = image_text(container.get("image"))
+    files = config_maps.mounted(context, container, pod)
+    context.tree.consumed.update(file.mark for file in config_maps.named(files, [*command, *args]))
     reader = context.reader()
     drafts = reader.image_command(
         image if image.s else None, command or None, args, dict(env.values), depth=0
@@ -203,17 +141,10 @@ def container_drafts(
             draft.line = container.key_line("args") or draft.line
         finish_env(draft, env)
         host_of(draft.host, container, pod, siblings)
+        draft.files = files
         if not image.s:  # a patch: volumes and limits stand in its base
             draft.host.shm_provided = True
     return drafts
-
-
-def finish_env(draft: Draft, env: Env) -> None:
-    """Variables stand at their names."""
-    for name, line in env.lines.items():
-        item = draft.env.get(name)
-        if item is not None and item.value.s == env.values[name].s:
-            draft.env[name] = EnvValue(item.value, line, item.file)
 
 
 def host_of(host: Host, container: Node, pod: Node, siblings: list[Node]) -> None:
@@ -229,28 +160,6 @@ def host_of(host: Host, container: Node, pod: Node, siblings: list[Node]) -> Non
     if pod.get("hostIPC").s == "true":
         host.ipc_host = True
     shared_memory(pod, container, siblings or [container], host)
-
-
-def word_list(node: Node, env: Env) -> list[Text]:
-    """`command:`/`args:` as words: a list, or one string split by a shell's rules."""
-    if node.is_list:
-        return [interpolate(word, env) for word in words_of(node)]
-    if node.is_scalar and node.s:
-        return split_string(interpolate(node.text, env))
-    return []
-
-
-def split_string(text: Text) -> list[Text]:
-    """A command written as one string."""
-    try:
-        script = Script(text.sub(re.compile(r"\n"), lambda _: " "))
-        words: list[Text] = []
-        for token in script.tokens:
-            if token.kind == "word":
-                words.extend(script.expand(token.parts))
-    except UnclosedQuote:
-        return [text.cut(m.start(), m.end()) for m in re.finditer(r"\S+", text.s)]
-    return words
 
 
 def image_text(node: Node) -> Text:

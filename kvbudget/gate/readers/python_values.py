@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.gate.knowledge import engine_names
-from kvbudget.gate.readers.pods import split_string
+from kvbudget.gate.readers.variables import split_string
 from kvbudget.gate.source import HOLE, Text, align
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from kvbudget.gate.draft import Draft, Given
 from kvbudget.gate.hardware import card
 from kvbudget.gate.knowledge import engine
 from kvbudget.gate.nodes import Malformed, Node
-from kvbudget.gate.readers.pods import read_env
+from kvbudget.gate.readers.variables import read_env
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context

@@ -96,16 +96,20 @@ def read(context: Context) -> None:
     """Resolve, then read as YAML; where that fails, look at the words line by line."""
     from kvbudget.gate.readers import manifests
 
-    chart = Chart(context)
-    rendered = Renderer(chart).render(context.text)
+    text = rendered(context)
     try:
-        docs = documents(rendered)
+        docs = documents(text)
     except Malformed:
-        loose(context, rendered)
+        loose(context, text)
         return
     manifests.read_documents(context, docs)
     if not context.drafts and any("\n" in d.s for d in docs if d.is_scalar):
-        loose(context, rendered)
+        loose(context, text)
+
+
+def rendered(context: Context) -> Text:
+    """The text with what its chart says; the rest is a hole."""
+    return Renderer(Chart(context)).render(context.text)
 
 
 def loose(context: Context, text: Text) -> None:

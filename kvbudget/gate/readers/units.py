@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kvbudget.gate.containers import DockerOptions, add_cdi, env_file
-from kvbudget.gate.readers.pods import Env, finish_env, split_string
+from kvbudget.gate.readers.variables import Env, finish_env, split_string
 from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import binary_size
 

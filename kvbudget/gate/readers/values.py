@@ -10,7 +10,7 @@ from kvbudget.gate.draft import Draft, Given, Host
 from kvbudget.gate.knowledge import engine
 from kvbudget.gate.nodes import EMPTY, Node
 from kvbudget.gate.readers import pods
-from kvbudget.gate.readers.pods import Env, read_env
+from kvbudget.gate.readers.variables import Env, finish_env, read_env, word_list
 from kvbudget.gate.source import Text
 from kvbudget.gate.units import is_count, quantity
 
@@ -92,7 +92,7 @@ def _production_stack(context: Context, spec: Node) -> None:
                 draft.set_env("VLLM_USE_V1", text, key_line)
             continue
         if name == "extraArgs":
-            draft.words = pods.word_list(value, Env())
+            draft.words = word_list(value, Env())
         elif name in known:
             draft.given.append(Given(name, value.value(), key_line, key))
     repository, tag = spec.get("repository").text, spec.get("tag").text
@@ -147,7 +147,7 @@ def _llm_d(context: Context, node: Node) -> None:
         for container in containers:
             env = read_env(container.get("env"))
             command = container.get("modelCommand").s
-            args = pods.word_list(container.get("args"), env)
+            args = word_list(container.get("args"), env)
             image = pods.image_text(container.get("image"))
             if command in ("vllmServe", "imageDefault"):
                 name = pods.known_engine(image, args) or "vllm"
@@ -237,13 +237,13 @@ def _container(context: Context, node: Node, root: Node) -> bool:
     if not command_node.present and not args_node.present:
         return False
     env = read_env(holder.get("env"), read_env(holder.get("extraEnv")))
-    command, args = pods.word_list(command_node, env), pods.word_list(args_node, env)
+    command, args = word_list(command_node, env), word_list(args_node, env)
     reader = context.reader()
     drafts = reader.image_command(image, command or None, args, dict(env.values))
     context.absorb(reader)
     split = image_node.is_map
     for draft in drafts:
-        pods.finish_env(draft, env)
+        finish_env(draft, env)
         if split and draft.line == image.line:
             draft.line = holder.key_line("args") or holder.key_line("extraArgs") or args_node.line
         if split:
