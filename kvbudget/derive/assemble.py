@@ -22,6 +22,7 @@ from kvbudget.units import MIB, format_size
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from kvbudget.budget import ProvenanceKind
     from kvbudget.derive.request import Evidence, Request
     from kvbudget.formula.program import Program
 
@@ -115,8 +116,11 @@ def _run(
     programs: list[Program], stage: int,
 ) -> tuple[Gathered, Run]:  # fmt: skip
     facts = Gathered()
+    by_itself = engine.selectors(version, {})
     for name, value in selectors.items():
-        facts.text(name, value, Provenance("engine_default", f"{engine.name} {version}"))
+        unset = by_itself.get(name) == value
+        kind: ProvenanceKind = "engine_default" if unset else "flag"
+        facts.text(name, value, Provenance(kind, f"{engine.name} {version}"))
     _take_evidence(facts, request, programs)
     _take_card(facts, request)
     take_flags(facts, request, engine, version)

@@ -51,10 +51,15 @@ def _value(amount: Amount | None) -> int | float | None:
     return None if amount is None else amount.value
 
 
+PUBLIC_KIND = {"engine_default": "flag", "measured": "profile"}
+"""Kinds of the JSON: an unset flag is a flag (its source says unset), a measurement a profile."""
+
+
 def term_object(term: Term) -> dict[str, Any]:
     """One term with its interval and provenance."""
     amount = term.amount
-    where: dict[str, Any] = {"kind": term.provenance.kind, "source": term.provenance.source}
+    kind = PUBLIC_KIND.get(term.provenance.kind, term.provenance.kind)
+    where: dict[str, Any] = {"kind": kind, "source": term.provenance.source}
     if term.provenance.line is not None:
         where["line"] = term.provenance.line
     return {"name": term.name, "value": amount.value, "low": amount.low, "high": amount.high,

@@ -36,7 +36,8 @@ def compare(a: Side, b: Side) -> list[Movement]:
 
     Two printed figures whose intervals overlap did not move, nor did a modelled one whose best
     value is what the other side prints. The cause is the changed flag the figure depends on, else
-    the version, else the engine, else `unexplained`.
+    the version, else the engine, else `unexplained`; a default that another release changed, and
+    nobody set, is that release's doing.
     """
     if a.engine and b.engine and a.engine != b.engine:
         return across(a, b)
@@ -103,13 +104,16 @@ def _movement(
 def _cause(name: str, a: Side, b: Side, changed: Sequence[str]) -> tuple[str, str]:
     depends = _depends(name, a, b) | {name}
     moved = [flag for flag in changed if flag in depends]
-    if moved:
-        shown = ", ".join(f"{f} {a.flags[f]} -> {b.flags[f]}" for f in moved)
+    shown = ", ".join(f"{f} {a.flags[f]} -> {b.flags[f]}" for f in moved)
+    other_release = bool(a.version and b.version and a.version != b.version)
+    defaults = other_release and all(f in a.unset and f in b.unset for f in moved)
+    if moved and not defaults:
         return f"flag {', '.join(moved)}", shown
     if "model" in changed:
         return "flag model", f"{a.flags['model']} -> {b.flags['model']}"
-    if a.version and b.version and a.version != b.version:
-        return "version", f"{a.engine} {a.version} -> {b.version}"
+    if other_release:
+        own = f"; default {shown}" if moved else ""
+        return "version", f"{a.engine} {a.version} -> {b.version}{own}"
     if name in ("total_memory", "free_memory", "avail_memory_before_weights"):
         return "unexplained", "another card, driver or neighbour"
     return "unexplained", "no changed flag or version that this figure depends on"

@@ -32,6 +32,8 @@ class Side:
     version: str | None
     numbers: Mapping[str, Amount]
     flags: Mapping[str, Any] = field(default_factory=dict)
+    unset: frozenset[str] = frozenset()
+    """Flags that nobody set: their values are the release's own."""
 
 
 COMPARABLE = "a start-up log, a profile, or JSON of derive (one engine) or explain-log"
@@ -73,11 +75,13 @@ def from_document(raw: Mapping[str, Any], label: str) -> Side:
     for name, value in (raw.get("result") or {}).items():
         if value is not None and name not in numbers:
             numbers[name] = Amount.exact(value, _unit(name))
-    flags = {k: v.get("value") for k, v in (raw.get("flags") or {}).items()}
+    stated = raw.get("flags") or {}
+    flags = {k: v.get("value") for k, v in stated.items()}
+    unset = frozenset(k for k, v in stated.items() if not v.get("set"))
     model = (raw.get("model") or {}).get("name")
     if model:
         flags["model"] = model
-    return Side(label, raw.get("engine"), raw.get("engine_version"), numbers, flags)
+    return Side(label, raw.get("engine"), raw.get("engine_version"), numbers, flags, unset)
 
 
 def _unit(name: str) -> str:

@@ -305,3 +305,16 @@ def test_a_log_that_names_no_release_has_one_assumed_for_it(models, tmp_path):
         (tmp_path / "s.log").write_text(text)
         _, got = call(models / "llama", "--gpu", "h100-80gb", "--from-log", tmp_path / "s.log")
         assert any("names no release" in note for note in got["notes"]) is assumed
+
+
+def test_where_a_term_comes_from_is_a_public_word(models):
+    """An unset flag is a flag whose source says so; `flags` says who set what."""
+    _, got = call(models / "llama", "--gpu", "h100-80gb", "--max-model-len", "4096",
+                  "--env", "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0")  # fmt: skip
+    terms = {term["name"]: term["provenance"] for term in got["terms"]}
+    assert terms["max_model_len"] == {"kind": "flag", "source": "--max-model-len"}
+    assert terms["gpu_memory_utilization"]["kind"] == "flag"
+    assert "unset" in terms["gpu_memory_utilization"]["source"]
+    assert got["flags"]["max_model_len"]["set"]
+    assert got["flags"]["estimate_cuda_graphs"] == {"value": "off", "set": True}
+    assert not got["flags"]["engine_core"]["set"]

@@ -146,8 +146,13 @@ def test_a_larger_batch_moves_the_activations(folder):
 
 def test_two_versions(folder):
     rows = diffed(folder, "--engine-version", "0.25.1", base=("--engine-version", "0.17.1"))
+    assert rows["requested_memory"]["cause"] == "version"
+    assert "default gpu_memory_utilization 0.9 -> 0.92" in rows["requested_memory"]["explanation"]
+    assert {row["cause"] for row in rows.values()} == {"version"}  # nobody set a flag
+    rows = diffed(folder, "--engine-version", "0.25.1", "--gpu-memory-utilization", "0.95",
+                  base=("--engine-version", "0.17.1"))  # fmt: skip
     assert rows["requested_memory"]["cause"] == "flag gpu_memory_utilization"
-    assert rows["cuda_graph_memory_applied"]["cause"].startswith(("flag", "version"))
+    assert rows["peak_activation_memory"]["cause"] == "version"
 
 
 def test_figures_that_overlap_did_not_move():
