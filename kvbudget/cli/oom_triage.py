@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kvbudget.cli import complete
 from kvbudget.cli.options import Format, FormatOption, KnowledgeOption, OutputOption
 from kvbudget.cli.page import Page, epilog
+
+if TYPE_CHECKING:
+    from kvbudget.logs.collect import LogReading
 
 _HELP = """Name a failure's cause, and which way to turn which knob.
 
@@ -62,6 +65,7 @@ def register(app: typer.Typer) -> None:
         knowledge: KnowledgeOption = None,
     ) -> None:
         from kvbudget.render.output import emit
+        from kvbudget.render.text import plain
 
         if explain is not None:
             from kvbudget.render.oom_triage import explanation
@@ -78,6 +82,10 @@ def register(app: typer.Typer) -> None:
             patterns = load_patterns()
         reading = read_log(file, patterns)
         startup = read_log(startup_log, patterns) if startup_log is not None else None
+        unfit = _unfit(startup, reading.engine) if startup is not None else None
+        if unfit:
+            typer.echo(f"kvbudget: {plain(str(startup_log))} is not used: {unfit}", err=True)
+            startup = None
         verdict = judge(reading)
         result = document(reading, verdict, startup)
         if output_format is Format.json:
@@ -89,3 +97,12 @@ def register(app: typer.Typer) -> None:
 
             emit(text(result, output) if output_format is Format.text else markdown(result), output)
         raise typer.Exit(exit_code(verdict))
+
+
+def _unfit(startup: LogReading, engine: str | None) -> str | None:
+    """Why a start-up log says nothing about a failure of `engine`; None where it may."""
+    if not startup.facts:
+        return "no line of a known engine stands in it"
+    if engine and startup.engine not in (None, engine):
+        return f"it is a log of {startup.engine}, the failure is of {engine}"
+    return None

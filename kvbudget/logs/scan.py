@@ -18,6 +18,8 @@ from kvbudget.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from _typeshed import WriteableBuffer
+
 CHUNK = 1 << 20
 MAX_LINE = 1 << 16
 """Bytes of one line that are looked at; the rest of a longer line is skipped."""
@@ -56,7 +58,7 @@ def open_input(path: str | Path) -> BinaryIO:
 
 
 def unpacked(stream: BinaryIO, name: str) -> BinaryIO:
-    """The stream, through gzip or zstd when its first bytes say so."""
+    """The stream, through gzip, zstd or UTF-16 when its first bytes say so."""
     head = stream.peek(4)[:4] if isinstance(stream, io.BufferedReader) else b""
     if head[:2] == b"\x1f\x8b":
         return io.BufferedReader(gzip.GzipFile(fileobj=stream))
@@ -69,7 +71,29 @@ def unpacked(stream: BinaryIO, name: str) -> BinaryIO:
                 "pip install zstandard, or pipe it through `zstd -dc`",
             ) from exc
         return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(stream))
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return io.BufferedReader(_Recoded(stream))
     return stream
+
+
+class _Recoded(io.RawIOBase):
+    """UTF-16 with its byte order mark, which PowerShell's `>` writes, as UTF-8."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._text = io.TextIOWrapper(stream, "utf-16", "replace", newline="")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        view = memoryview(buffer)
+        data = self._text.read(len(view) // 4).encode("utf-8", "replace")
+        view[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._text.close()
+        super().close()
 
 
 @contextlib.contextmanager

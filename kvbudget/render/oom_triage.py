@@ -97,17 +97,19 @@ def _sums(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 def _cost(cost: dict[str, Any]) -> str:
     moved = cost["kv_bytes"]
-    verb = "frees" if moved < 0 else "takes"
-    said = f"{cost['from']:.2f} -> {cost['to']:.2f} {verb} {format_size(abs(moved))}"
+    size = format_size(abs(moved))
+    verb = f"takes {size} from the KV pool" if moved < 0 else f"gives the KV pool {size}"
+    parts = []
     if cost["of_pool"] is not None:
-        said += f", {abs(cost['of_pool']):.0%} of the KV pool"
+        parts.append(f"{abs(cost['of_pool']):.0%}")
     if cost["tokens"] is not None:
-        said += f", {abs(cost['tokens']):,} tokens"
+        parts.append(f"{abs(cost['tokens']):,} tokens")
     if cost["blocks"] is not None:
-        said += f", {abs(cost['blocks']):,} blocks"
+        parts.append(f"{abs(cost['blocks']):,} blocks")
     if cost["requests_8k"] is not None:
-        said += f", about {abs(cost['requests_8k']):.0f} concurrent 8k requests"
-    return said
+        parts.append(f"about {abs(cost['requests_8k']):.0f} concurrent 8k requests")
+    said = f"{cost['from']:.2f} -> {cost['to']:.2f} {verb}"
+    return f"{said}: {', '.join(parts)}" if parts else said
 
 
 def markdown(document: dict[str, Any]) -> str:

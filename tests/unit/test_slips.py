@@ -82,3 +82,35 @@ def test_the_log_of_another_engine_lends_no_pool(folder, engine, lent):
     assert both[other]["result"]["kv_cache_memory"] != both[engine]["result"]["kv_cache_memory"]
     said = [f"{lent} is a log of {engine}" in " ".join(one["notes"]) for one in both.values()]
     assert said == [name == other for name in both]
+
+
+@pytest.mark.parametrize("order", ["utf-16-le", "utf-16-be"])
+def test_a_log_that_powershell_wrote(folder, order):
+    data = ("\ufeff" + VLLM_LOG.replace("\n", "\r\n")).encode(order)
+    (folder / "shell.log").write_bytes(data)
+    plain, found = (
+        run("explain-log", name, "--format", "json") for name in ("vllm.log", "shell.log")
+    )
+    assert json.loads(found.stdout)["facts"] == json.loads(plain.stdout)["facts"]
+    (folder / "cut.log").write_bytes(data[:-1])
+    assert run("explain-log", "cut.log").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("lent", "why"),
+    [
+        ("vllm.log", ""),
+        ("sglang.log", "a log of sglang, the failure is of vllm"),
+        ("empty.log", "no line of a known engine"),
+    ],
+)
+def test_a_start_up_log_that_says_nothing_about_the_failure(folder, lent, why):
+    (folder / "crash.log").write_text(
+        "INFO 01-02 03:04:00 [core.py:1] Initializing a V1 LLM engine (v0.25.1) with config: "
+        "model='m'\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.16 GiB.\n"
+    )
+    done = run("oom-triage", "crash.log", "--startup-log", lent)
+    assert done.exit_code == 0
+    assert why in done.stderr
+    assert bool(done.stderr) is bool(why)
+    assert "sglang" not in done.stdout
