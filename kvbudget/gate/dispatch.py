@@ -11,6 +11,7 @@ from kvbudget.gate.readers import (
     configs,
     dockerfile,
     hcl,
+    make,
     manifests,
     notebook,
     python,
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from kvbudget.gate.context import Context
 
 _NAMES: dict[str, Callable[[Context], None]] = {
-    "makefile": scripts.read_make,
-    "gnumakefile": scripts.read_make,
+    "makefile": make.read,
+    "gnumakefile": make.read,
     "justfile": scripts.read_just,
     ".justfile": scripts.read_just,
     "kustomization": manifests.read,
@@ -34,7 +35,7 @@ _NAMES: dict[str, Callable[[Context], None]] = {
 _EXTENSIONS: dict[str, Callable[[Context], None]] = {
     "dockerfile": dockerfile.read,
     "containerfile": dockerfile.read,
-    "mk": scripts.read_make,
+    "mk": make.read,
     "service": units.read,
     "container": units.read,
     "hcl": hcl.read,

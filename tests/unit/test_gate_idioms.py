@@ -149,6 +149,32 @@ ONE: dict[str, tuple[Files, dict[str, Any]]] = {
             """},
         {"flags": {}, "unresolved": ["max_model_len"]},
     ),
+    "variables of a target": (
+        {"Makefile": """\
+            LEN = 64
+            serve: export CUDA_VISIBLE_DEVICES = 0,1
+            serve: export SEQS := 4
+            serve: LEN = 32
+            serve: private TP ?= 2
+            serve: deps
+            \tvllm serve own/a --max-model-len $(LEN) --max-num-seqs $$SEQS -tp $(TP) --block-size $(SIZE)
+            other: SIZE = 16
+            """},
+        {"line": 7, "gpus": 2, "env": {"CUDA_VISIBLE_DEVICES": "0,1"}, "unresolved": ["block_size"],
+         "flags": {"max_model_len": 32, "max_num_seqs": 4, "tensor_parallel_size": 2}},
+    ),
+    "variables of a pattern of targets": (
+        {"Makefile": "L = 64\nserve-%: L += \nserve-%: N = 4\nserve-a:; vllm serve own/a --max-model-len $(L) --max-num-seqs $(N)\n"},
+        {"line": 4, "flags": {"max_model_len": 64, "max_num_seqs": 4}},
+    ),
+    "variables of an included file": (
+        {"Makefile": "-include own.env\nexport\nserve:\n\t@vllm serve $(MODEL) --max-num-seqs $$SEQS\n", "own.env": "MODEL=own/a\nSEQS=4\n"},
+        {"line": 4, "model": "own/a", "flags": {"max_num_seqs": 4}},
+    ),
+    "variables that are exported by name": (
+        {"Makefile": "SEQS := 4\nexport SEQS\nserve:\n\tvllm serve own/a --max-num-seqs $${SEQS}\n"},
+        {"line": 4, "flags": {"max_num_seqs": 4}},
+    ),
     "joined dicts": (
         {"a.py": 'from vllm import LLM\nBASE = {"model": "own/a", "max_model_len": 64}\nLLM(**(BASE | {"max_model_len": 32}))\n'},
         {"line": 3, "model": "own/a", "flags": {"max_model_len": 32}},

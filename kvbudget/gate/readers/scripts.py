@@ -1,4 +1,4 @@
-"""Shell scripts, Slurm jobs, PowerShell, Makefiles, justfiles, fenced blocks of Markdown."""
+"""Shell scripts, Slurm jobs, PowerShell, justfiles, fenced blocks of Markdown."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvbudget.gate.hardware import card
 from kvbudget.gate.program import share
+from kvbudget.gate.readers.make import logical
 from kvbudget.gate.shell_words import Scope
 from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import binary_size, is_count
@@ -129,102 +130,6 @@ def _apply_slurm(draft: Draft, directives: dict[str, str]) -> None:
             host.memory_limit = size
 
 
-# ---- make ------------------------------------------------------------------------------------
-_MAKE_SET = re.compile(r"(?:export\s+|override\s+)*([\w.-]+)\s*(\?=|:=|::=|=|\+=)\s*(.*)")
-_MAKE_INLINE = re.compile(r"[\w./%-]+(?:\s+[\w./%-]+)*\s*:(?!=)[^;=]*;\s*@?")
-_MAKE_USE = re.compile(r"\$\(([\w.-]+)\)|\$\{([\w.-]+)\}|\$\$|\$(?:\([^)]*\)|\{[^}]*\}|[@<^*?%+])")
-
-
-def read_make(context: Context) -> None:
-    """Recipes of a Makefile: `$(VAR)`, `?=`, `$$`, `@` and `-` prefixes."""
-    variables: dict[str, str] = {}
-    recipes: list[Text] = []
-    exported: list[tuple[str, Text]] = []
-    rows = _logical(context.text.split_lines())
-    drafts: list[Draft] = []
-    reader = context.reader()
-
-    def value(name: str, depth: int = 0) -> str:
-        if name not in variables:
-            return context.outside.get(name, HOLE)
-        if depth > 8:
-            return HOLE
-        return _MAKE_USE.sub(lambda m: _make_use(m, lambda n: value(n, depth + 1)), variables[name])
-
-    conditional = 0
-    for row in rows:
-        if row.s.startswith(("ifeq", "ifneq", "ifdef", "ifndef")):
-            conditional += 1
-        elif row.s.startswith("endif"):
-            conditional = max(0, conditional - 1)
-        elif not row.s.startswith("\t") and not conditional:
-            match = _MAKE_SET.match(row.s.replace("\\\n", " "))
-            if match:
-                name, op, raw = match.groups()
-                raw = raw.split(" #")[0].strip()
-                if op == "?=" and name in variables:
-                    continue
-                if op == "+=" and name in variables:
-                    raw = f"{variables[name]} {raw}"
-                variables[name] = raw
-                if row.s.startswith("export"):
-                    exported.append((name, row))
-    for row in rows:
-        if row.s.startswith("\t") or (recipes and row.s.startswith("  ") and row.s.strip()):
-            line = row
-            at = len(line.s) - len(line.s.lstrip())
-            while line.s[at : at + 1] in ("@", "-", "+") and line.s[at : at + 1]:
-                at += 1
-            body = line.cut(at).sub(_MAKE_USE, lambda m: _make_use(m, value))
-            recipes.append(body)
-        elif row.s.strip() and not row.s.startswith("#"):
-            drafts += _recipe(context, reader, recipes, exported, value)
-            inline = _MAKE_INLINE.match(row.s)
-            recipes = (
-                [row.cut(inline.end()).sub(_MAKE_USE, lambda m: _make_use(m, value))]
-                if inline
-                else []
-            )
-    drafts += _recipe(context, reader, recipes, exported, value)
-    context.drafts.extend(drafts)
-    context.absorb(reader)
-
-
-def _recipe(context, reader, recipes, exported, value) -> list[Draft]:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    if not recipes:
-        return []
-    scope = Scope(outside=dict(context.outside))
-    for name, row in exported:
-        text = value(name)
-        if HOLE not in text:
-            scope.set(name, [Text.on(text, row.line)], exported=True)
-    drafts: list[Draft] = reader.script(Text.join(recipes, "\n"), scope, depth=1)
-    share(drafts, f"{context.path}:{recipes[0].line}")
-    return drafts
-
-
-def _make_use(match: re.Match[str], value) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001
-    if match.group() == "$$":
-        return "$"
-    name = match.group(1) or match.group(2)
-    return str(value(name)) if name else HOLE
-
-
-def _logical(rows: list[Text]) -> list[Text]:
-    """Physical lines joined at a trailing backslash (which is kept)."""
-    out: list[Text] = []
-    held: list[Text] = []
-    for row in rows:
-        held.append(row)
-        if row.s.endswith("\\"):
-            continue
-        out.append(Text.join(held, "\n"))
-        held = []
-    if held:
-        out.append(Text.join(held, "\n"))
-    return out
-
-
 # ---- just ------------------------------------------------------------------------------------
 _JUST_SET = re.compile(r"(export\s+)?([A-Za-z_][\w-]*)\s*:=\s*(.*)")
 _JUST_HEAD = re.compile(r"@?([A-Za-z_][\w-]*)((?:\s+[^:]*)?):(?!=)")
@@ -235,7 +140,7 @@ def read_just(context: Context) -> None:
     """Recipes of a justfile: `{{var}}`, parameters with defaults, `env_var_or_default`."""
     variables: dict[str, str] = {}
     exported: dict[str, int] = {}
-    rows = _logical(context.text.split_lines())
+    rows = logical(context.text.split_lines())
     reader = context.reader()
     recipe: list[Text] = []
     parameters: dict[str, str] = {}
