@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kvbudget.logs.clean import rank_before, starts_record, strip_colours, strip_stamps
+from kvbudget.logs.speaker import Speaker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,6 +30,8 @@ class Record:
     raw: list[str]
     rank: str | None
     complete: bool = True
+    speaker: str | None = None
+    """rank whose traceback this message ends, where its own line bears no tag"""
 
     @property
     def line(self) -> int:
@@ -63,6 +66,7 @@ class Hit:
 def records(lines: Iterable[RawLine]) -> Iterator[Record]:
     """Groups physical lines: a line without a head of its own continues the one before it."""
     current: Record | None = None
+    speaker = Speaker()
     for line in lines:
         text = strip_colours(line.text)
         if not line.complete:
@@ -84,7 +88,10 @@ def records(lines: Iterable[RawLine]) -> Iterator[Record]:
             if current is not None:
                 yield current
             rank = rank_before(text, len(text))
-            current = Record([line.number], [text], [line.text], rank, line.complete)
+            current = Record(
+                [line.number], [text], [line.text], rank, line.complete,
+                speaker.of(line.number, text, rank, current),
+            )  # fmt: skip
     if current is not None:
         yield current
 

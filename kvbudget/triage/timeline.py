@@ -85,7 +85,8 @@ class Timeline:
         start = hit.line_of(hit.match.start())
         end = hit.line_of(max(hit.match.end() - 1, hit.match.start()))
         index = hit.record.numbers.index(start)
-        return Event(position, start, end, hit.record.raw[index][:_TEXT], hit.rank, entry, hit)
+        rank = hit.rank if hit.rank is not None else hit.record.speaker
+        return Event(position, start, end, hit.record.raw[index][:_TEXT], rank, entry, hit)
 
     def of_kind(self, kind: str) -> list[Event]:
         return [e for e in self.events if e.entry.kind == kind]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kvbudget.triage.causes import CONFIDENCES, catalogue, weaker
 from kvbudget.triage.owners import frames_near, owner_of
+from kvbudget.triage.refused import refused_for_length
 from kvbudget.triage.result import Verdict
 from kvbudget.triage.rules import Finding, Situation, neighbour_counted, page_rounding, who_asked
 from kvbudget.triage.sentence import Sentence
@@ -72,8 +73,9 @@ def _first_failure(time: Timeline) -> Event | None:
     primary: Event | None = None
     advice = {e.line for e in time.of_kind("hint") if e.entry.id == "hint.advice"}
     causes = [
-        e for e in time.of_kind("cause") if e.cause and not (e.cause == BARE and e.line in advice)
-    ]
+        e for e in time.of_kind("cause")
+        if e.cause and not (e.cause == BARE and e.line in advice) and not refused_for_length(e, time)
+    ]  # fmt: skip
     sites: dict[int, Event] = {}
     for event in causes:
         known = sites.get(event.line)
@@ -266,16 +268,10 @@ def _from_figures(time: Timeline, facts: dict[str, Fact]) -> Verdict | None:
     neighbour = neighbour_counted(facts)
     if neighbour is not None:
         return Verdict(
-            neighbour.cause,
-            neighbour.confidence,
-            "kv_sizing",
-            figure.rank,
-            True,
-            (figure.line, *neighbour.lines),
-            neighbour.why,
-            (("vram.kv_budget_nonpositive", "possible"),),
-            rule=neighbour.rule,
-        )
+            neighbour.cause, neighbour.confidence, "kv_sizing", figure.rank, True,
+            (figure.line, *neighbour.lines), neighbour.why,
+            (("vram.kv_budget_nonpositive", "possible"),), rule=neighbour.rule,
+        )  # fmt: skip
     return Verdict(
         "vram.kv_budget_nonpositive",
         "certain",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvbudget.triage.owners import BACKGROUND, PARTICULAR, owner_of
+from kvbudget.triage.refused import only_refused
 from kvbudget.triage.result import Verdict
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def verdict_without_line(time: Timeline, facts: dict[str, Fact]) -> Verdict:
     trouble = trouble or _cut_at_error(time)
     named = [e for e in consequences if e.cause == "not_oom.secondary_symptom"]
     if not trouble and not named:
-        return Verdict(
+        return only_refused(trouble, time) or Verdict(
             "none.no_failure",
             "likely",
             None,
@@ -63,6 +64,9 @@ def verdict_without_line(time: Timeline, facts: dict[str, Fact]) -> Verdict:
             (),
             "no error, traceback or kill in this text",
         )
+    refused = None if named else only_refused(trouble, time)
+    if refused is not None:
+        return refused
     if trouble and not named and _went_on(trouble, time):
         return Verdict(
             "none.no_failure",

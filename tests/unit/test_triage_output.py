@@ -123,3 +123,63 @@ def test_the_message_is_the_evidence_not_the_source_line_above_it() -> None:
     assert [e["line"] for e in result(text)["verdict"]["evidence"]] == [4]  # type: ignore[index]
     cut = "".join(text.splitlines(keepends=True)[:3])
     assert [e["line"] for e in result(cut)["verdict"]["evidence"]] == [3]  # type: ignore[index]
+
+
+TAGGED = """\
+[2026-01-05 10:00:00 DP1 TP2] Scheduler hit an exception: Traceback (most recent call last):
+  File "/x/sglang/srt/managers/scheduler.py", line 2000, in run_scheduler_process
+    scheduler = Scheduler(
+KeyError: 'x'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/x/sglang/srt/model_executor/model_runner.py", line 900, in load_model
+RuntimeError: CUDA error: out of memory
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "rank"),
+    [
+        (TAGGED, "DP1 TP2"),
+        ("".join(f"sgl-1  | {line}\n" for line in TAGGED.splitlines()), "DP1 TP2"),
+        ("[2026-01-05 10:00:00 TP2] all is well\nRuntimeError: CUDA error: out of memory\n", None),
+        (TAGGED.replace("KeyError: 'x'\n\nDuring", "KeyError: 'x'\nProcess P:\nDuring"), None),
+    ],
+)
+def test_an_exception_below_a_tagged_line_is_of_that_rank(text: str, rank: str | None) -> None:
+    reading = read(text)
+    verdict = judge(reading)
+    assert verdict.cause == "vram.weights" or rank is None
+    assert verdict.rank == rank
+    assert all(fact.rank is None for fact in reading.facts)
+
+
+POOL = "[2026-01-05 10:00:00] max_total_num_tokens={pool}, max_prefill_tokens=16384, context_len=8192\n"
+REFUSED = "[2026-01-05 10:00:09] Input length (9000 tokens) exceeds the maximum allowed length ({limit} tokens).\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (POOL.format(pool=90000) + REFUSED.format(limit=8186), "none.no_failure"),
+        (POOL.format(pool=7000) + REFUSED.format(limit=6994), "kv.pool_smaller_than_context"),
+        (REFUSED.format(limit=6994), "kv.pool_smaller_than_context"),
+        (
+            'Traceback (most recent call last):\n  File "/x/vllm/a.py", line 1, in f\n'
+            "ValueError: The decoder prompt (length 9000) is longer than the maximum model length of 8192.\n",
+            "none.no_failure",
+        ),
+        (
+            "ValueError: The decoder prompt (length 9000) is longer than the maximum model length of 8192.\n"
+            "ValueError: something else\n",
+            "unknown.insufficient_evidence",
+        ),
+    ],
+)
+def test_a_request_longer_than_the_context_is_no_matter_of_memory(text: str, cause: str) -> None:
+    verdict = judge(read(text))
+    assert verdict.cause == cause
+    if cause == "none.no_failure":
+        assert "length (9000 >" in verdict.explanation
