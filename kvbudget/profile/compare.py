@@ -11,7 +11,7 @@ from kvbudget.model.estimate import estimate
 from kvbudget.model.forward import profile_pass, recurrence_scratch
 from kvbudget.profile.device import TRACKED
 from kvbudget.profile.split import setting_of
-from kvbudget.units import GIB
+from kvbudget.units import GIB, format_size
 
 if TYPE_CHECKING:
     from kvbudget.model.config import Model
@@ -59,9 +59,10 @@ def beside_the_model(
         rows.append(_row(name, value, int(amount.value), low, int(amount.high), agrees,
                          terms[name].formula))  # fmt: skip
     if worst.forward is None or "activation_band" not in constants(policy.engine):
-        return rows, []
+        return rows, _outside(rows)
     peak = activation_peak(model, setting, batch, stage=worst.stage)
     rows, said = _with_forward(rows, worst.forward, peak, model, job, policy)
+    said += _outside(rows)
     scratch = recurrence_scratch(model, setting, batch.tokens)
     if scratch and not profile_pass(model, setting).kernels:
         said.append(
@@ -71,6 +72,25 @@ def beside_the_model(
     if model.is_multimodal:
         said.append("the encoder's pass is not run: its memory is in the modelled peak only")
     return rows, said
+
+
+def _outside(rows: list[dict[str, Any]]) -> list[str]:
+    """What was measured and is not where the model expects it: a sentence each."""
+    return [
+        f"{row['name']}: {format_size(row['measured'])} was measured, {format_size(off)} {side} the "
+        f"modelled {format_size(row['low'])} to {format_size(row['high'])}; the figures here are from "
+        "what was measured, and derive or plan without this profile will differ by as much"
+        for row in rows
+        if row["agrees"] is False
+        for off, side in [_beyond(row)]
+    ]
+
+
+def _beyond(row: dict[str, Any]) -> tuple[int, str]:
+    """How far (bytes) and on which side of its band a measured value lies."""
+    if row["measured"] > row["high"]:
+        return row["measured"] - row["high"], "above"
+    return row["low"] - row["measured"], "below"
 
 
 def _weights(worst: RankBudget, model: Model, job: Job, engine: int) -> dict[str, Any]:

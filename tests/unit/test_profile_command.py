@@ -71,6 +71,34 @@ def test_replay_is_the_same_and_takes_another_policy(measured):
 
 @pytest.mark.torch
 @pytest.mark.parametrize(
+    ("phase", "more", "name", "side"),
+    [("sampler", 2**30, "peak_activation_memory", "above"),
+     ("weights", 2**20, "weights_memory", "above"),
+     ("weights", -(2**16), "weights_memory", "below")],
+)  # fmt: skip
+def test_a_measurement_outside_its_band_is_said(measured, tmp_path, phase, more, name, side):
+    raw = json.loads((measured[1] / "cpu.json").read_text())
+    for snapshot in raw["ranks"][0]["snapshots"]:
+        if snapshot["phase"] == phase:
+            snapshot["torch_peak"] += more
+            snapshot["torch_allocated"] += more if phase == "weights" else 0
+    file = tmp_path / "changed.json"
+    file.write_text(json.dumps(raw))
+    shown = document(run("--replay", file, "--format", "json"))
+    row = next(row for row in shown["modelled"] if row["name"] == name)
+    assert row["agrees"] is False
+    note = next(note for note in shown["notes"] if note.startswith(f"{name}: "))
+    assert f" {side} the modelled " in note
+    for form in ("text", "markdown"):
+        done = run("--replay", file, "--format", form)
+        assert done.returncode == 0
+        assert f" {side} the modelled " in " ".join(done.stdout.split())
+    clean = document(run("--replay", measured[1] / "cpu.json", "--format", "json"))
+    assert not any(" the modelled " in note for note in clean["notes"])
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
     ("damage", "said"),
     [
         (lambda raw: raw["ranks"][0]["snapshots"].pop(4), "has no phase 'weights'"),
