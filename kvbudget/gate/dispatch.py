@@ -18,6 +18,7 @@ from kvbudget.gate.readers import (
     scripts,
     units,
 )
+from kvbudget.gate.readers.jinja import filled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,9 +81,11 @@ def _jinja(context: Context, kind: str) -> None:
         return
     body = context.text
     if kind not in ("yaml", "yml"):
-        body = ansible.without_jinja(body, ansible.role_defaults(context))
+        body = filled(body, ansible.role_defaults(context))
     inner = context.inner(str(PurePosixPath(context.path).with_suffix("")), body)
     dispatch(inner)
+    for draft in inner.drafts:
+        draft.config_base = context.path  # a task that writes it may know more variables
     context.drafts, context.pins = inner.drafts, inner.pins
 
 

@@ -175,6 +175,57 @@ ONE: dict[str, tuple[Files, dict[str, Any]]] = {
         {"Makefile": "SEQS := 4\nexport SEQS\nserve:\n\tvllm serve own/a --max-num-seqs $${SEQS}\n"},
         {"line": 4, "flags": {"max_num_seqs": 4}},
     ),
+    "a unit that a task writes": (
+        {"site.yml": """\
+            - hosts: gpu
+              vars: {util: "0.5"}
+              tasks:
+              - name: unit
+                ansible.builtin.copy:
+                  dest: /etc/systemd/system/own.service
+                  content: |
+                    [Service]
+                    Environment=CUDA_VISIBLE_DEVICES=0
+                    MemoryMax=8G
+                    ExecStart=/opt/bin/vllm serve own/a \\
+                        --gpu-memory-utilization {{ util }} {% if long is defined %}--max-model-len 64{% endif %}
+            """},
+        {"line": 11, "gpus": 1, "host_memory_limit_bytes": 8 << 30, "flags": {"gpu_memory_utilization": 0.5}},
+    ),
+    "a template with the variables of its play": (
+        {"site.yml": """\
+            - hosts: gpu
+              vars_files: [own.yml]
+              vars: {seqs: 4}
+              tasks:
+              - template: {src: vllm.sh.j2, dest: /opt/own/}
+            """,
+         "own.yml": "long: true\n",
+         "templates/vllm.sh.j2": "#!/bin/sh\n{# start #}\nexec vllm serve own/a {% if long %}\\\n  --max-model-len 64{% else %}--max-model-len 32{% endif %} --max-num-seqs {{ seqs }}\n"},
+        {"file": "templates/vllm.sh.j2", "line": 3, "flags": {"max_model_len": 64, "max_num_seqs": 4}},
+    ),
+    "variables of all hosts over a role's defaults": (
+        {"roles/own/tasks/main.yml": "- name: block\n  blockinfile:\n    path: /opt/own.sh\n    block: vllm serve own/a --max-num-seqs {{ seqs | int }} --max-model-len {{ len | default(64) }}\n",
+         "roles/own/defaults/main.yml": "seqs: 8\n", "group_vars/all.yml": "seqs: 4\n"},
+        {"file": "roles/own/tasks/main.yml", "line": 4, "flags": {"max_num_seqs": 4, "max_model_len": 64}},
+    ),
+    "an object that a task applies": (
+        {"tasks/main.yml": """\
+            - kubernetes.core.k8s:
+                definition:
+                  apiVersion: v1
+                  kind: Pod
+                  spec:
+                    containers:
+                    - image: vllm/vllm-openai:v0.9.2
+                      args: [--model, own/a, --max-num-seqs, "{{ seqs | default('4') }}"]
+            """},
+        {"line": 7, "engine_version": "0.9.2", "flags": {"max_num_seqs": 4}},
+    ),
+    "a branch that is not known": (
+        {"own.sh.j2": "#!/bin/sh\n{% set n = 4 %}\nvllm serve own/a --max-num-seqs {{ n }} {% if a and b %}--enforce-eager{% elif c %}-tp 2{% else %}-tp 4{% endif %}\n{% for m in models %}\nvllm bench serve {{ m }}\n{% endfor %}\n"},
+        {"line": 3, "flags": {"max_num_seqs": 4}},
+    ),
     "joined dicts": (
         {"a.py": 'from vllm import LLM\nBASE = {"model": "own/a", "max_model_len": 64}\nLLM(**(BASE | {"max_model_len": 32}))\n'},
         {"line": 3, "model": "own/a", "flags": {"max_model_len": 32}},

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kvbudget.gate.nodes import EMPTY, Malformed, Node, documents, json_document
+from kvbudget.gate.readers.jinja import filled
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
@@ -36,7 +37,7 @@ def read(context: Context) -> None:
         for doc in docs
     ):
         try:
-            docs = documents(ansible.without_jinja(text))
+            docs = documents(filled(text, {}))
         except Malformed:
             template.read(context)
             return
