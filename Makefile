@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# A CPU build of torch first, so that no resolver pulls CUDA wheels; a machine with a GPU keeps its own.
+# One release of torch, in the build that pip's index serves; one that is already in the environment stays.
 TORCH ?= torch==2.13.0
 
 .PHONY: accuracy demo test test-bare check lint type imports bench docs fuzz perturb coverage clean clean-kernels

@@ -10,7 +10,7 @@ import typer
 from kvbudget.cli import complete
 from kvbudget.cli.options import Format, FormatOption, KnowledgeOption, OutputOption
 from kvbudget.cli.page import CONTEXT, Page, Pages, epilog
-from kvbudget.errors import EXIT_FINDINGS, InputError
+from kvbudget.errors import EXIT_FINDINGS, InputError, near
 
 EPILOG = epilog(
     """
@@ -108,6 +108,7 @@ def show(
     """
     import msgspec
 
+    from kvbudget.knowledge.listing import entry_names
     from kvbudget.knowledge.patterns import load_patterns
     from kvbudget.knowledge.where import knowledge_dir, overlaid
     from kvbudget.render.json_v1 import dumps
@@ -135,7 +136,8 @@ def show(
     path = knowledge_dir("formulas") / f"{name}.yaml"
     if not path.is_file() or ".." in name:
         raise InputError(
-            f"nothing known is called {plain(name)}", "kvbudget knowledge list names all"
+            f"nothing known is called {plain(name)}",
+            near(name, entry_names(), "kvbudget knowledge list names all"),
         )
     text = path.read_text(encoding="utf-8")
     if format is Format.json:
@@ -225,18 +227,24 @@ def drift(
     format: FormatOption = Format.text,
     output: OutputOption = None,
 ) -> None:
-    """Say which cited lines a checkout of an engine no longer has."""
+    """Say which cited lines a checkout of an engine no longer has (json, markdown: every one)."""
     from kvbudget.formula.drift import drift as look
 
     found = look(engine, checkout, engine_version)
     rows: list[tuple[str, ...]] = [
         (d.verdict, f"{d.file}:{d.step}", d.path, d.cited or "", str(d.line or ""), d.anchor or "")
         for d in found
+        if d.verdict != "stands" or format is not Format.text
     ]
     _emit_table(
         "drift", ("verdict", "step", "path", "cited", "found", "anchor"), rows, format, output
     )
-    if any(d.verdict != "stands" for d in found):
+    gone = sum(d.verdict != "stands" for d in found)
+    if format is Format.text:
+        typer.echo(f"{len(found)} steps: the cited lines of {len(found) - gone} stand", err=True)
+        if all(d.verdict == "file gone" for d in found):
+            typer.echo(f"  {checkout} does not look like the root of {engine}'s source", err=True)
+    if gone:
         raise typer.Exit(EXIT_FINDINGS)
 
 

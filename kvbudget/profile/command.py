@@ -107,15 +107,16 @@ def make_job(options: Options) -> Job:
     )  # fmt: skip
     unset = [
         f"{name} {value:g}" for name, value, given in (
-            ("tokens", own.tokens, options.tokens), ("requests", own.requests, options.requests),
-            ("fraction", own.fraction, stated),
+            ("--max-num-batched-tokens", own.tokens, options.tokens),
+            ("--max-num-seqs", own.requests, options.requests),
+            ("--gpu-memory-utilization", own.fraction, stated),
         ) if given is None
     ]  # fmt: skip
     return Job(
         model=bundled_model(options.model), device=device, policy=policy.name,
         tokens=options.tokens or own.tokens, requests=options.requests or own.requests,
         utilization=own.fraction if stated is None else stated,
-        defaulted=f"unset, as {policy.name} on {own.card}: {', '.join(unset)}" if unset else "",
+        defaulted=f"not set, so as {policy.name} on {own.card}: {', '.join(unset)}" if unset else "",
         tp=options.tp, pp=options.pp, ep=options.tp if options.expert_parallel else 1,
         runner=options.runner, load=options.load_format, graphs=options.graphs, all_graphs=options.all_graphs, dtype=options.dtype,
         capacity=capacity, card=options.gpu, decode_steps=options.decode_steps,

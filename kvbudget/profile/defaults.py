@@ -64,8 +64,8 @@ def engine_defaults(
     unknown = _unknown_card(policy)
     if fraction is None or tokens is None or (gpu is None and memory is None and unknown):
         return Defaults(int(unknown["tokens"]), int(unknown["requests"]),
-                        float(unknown["fraction"]), "a card it cannot tell")  # fmt: skip
-    known = f"a card of {format_size(memory)}" if memory else "a card it cannot tell"
+                        float(unknown["fraction"]), "a card it does not know")  # fmt: skip
+    known = f"a card of {format_size(memory)}" if memory else "a card it does not know"
     return Defaults(
         int(tokens), int(requests or unknown["requests"]), float(fraction.value), named or known
     )

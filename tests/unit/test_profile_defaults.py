@@ -66,11 +66,11 @@ def test_a_capacity_counts_as_the_card():
 
 def test_what_was_left_to_the_engine_is_said_and_what_was_stated_is_not():
     left = profile()
-    assert any("unset, as vllm@" in note and "tokens 8192" in note for note in left["notes"])
+    assert any("not set, so as vllm@" in n and "batched-tokens 8192" in n for n in left["notes"])
     assert left["settings"]["max_num_seqs"] == 1024
     stated = ("--max-num-batched-tokens", "64", "--max-num-seqs", "4")
     said = profile(*stated, "--gpu-memory-utilization", "0.5")
-    assert not any("unset" in note for note in said["notes"])
+    assert not any("not set, so as" in note for note in said["notes"])
 
 
 @pytest.mark.parametrize("policy", ["vllm@0.33.0", "vllm@0.10.2", "sglang@0.5.23"])

@@ -55,7 +55,7 @@ class TrackedBackend:
         notes = (
             ()
             if self.job.capacity
-            else ("capacity: the memory of this machine (--gpu NAME judges by a card)",)
+            else ("this machine's memory stands in for a card; --gpu NAME takes that card's",)
         )
         return Scene(kind, self.job.card, None, self.total, 0, self.other, notes=notes)
 
