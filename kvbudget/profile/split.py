@@ -127,6 +127,11 @@ def split(record: RankRecord, scene: Scene, job: Job, policy: Policy, model: Mod
             counted.append("rounding")
         rhs = lhs
     budget = int(lhs) if lhs is not None else None
+    if budget is not None and free < budget and profiled and scene.kind not in TRACKED:
+        notes.append(
+            f"{format_size(free)} were free at the baseline, less than the budget of "
+            f"{format_size(budget)}: the engine refuses to start, or runs out later; lower the fraction"
+        )
     margin = None if budget is None else free - budget - (0 if applied else graphs)
     if margin is not None and context is not None:
         low, high = (margin + int(context.value - c) for c in (context.high, context.low))

@@ -1,4 +1,4 @@
-"""The records of run.sh as one Markdown table: measured terms beside modelled ones, in bytes."""
+"""The runs of run.sh as one Markdown table: measured terms beside modelled ones, in bytes."""
 
 import json
 import sys
@@ -7,8 +7,9 @@ from pathlib import Path
 NAMES = ("weights_memory", "peak_activation_memory", "non_torch_memory", "uncounted_memory",
          "context_memory", "allocator_slack", "cuda_graph_memory")  # fmt: skip
 
-print("| run | " + " | ".join(NAMES) + " | graphs, whole ladder | modelled peak | identity |")
-print("| --- |" + " ---: |" * (len(NAMES) + 3))
+print("| run | " + " | ".join(NAMES)
+      + " | graphs, whole ladder | modelled peak | identity | outside its band |")  # fmt: skip
+print("| --- |" + " ---: |" * (len(NAMES) + 3) + " --- |")
 for file in sorted(Path(sys.argv[1]).glob("*.json")):
     if file.name.endswith(".record.json"):
         continue
@@ -27,4 +28,6 @@ for file in sorted(Path(sys.argv[1]).glob("*.json")):
         (m["value"] for m in raw["modelled"] if m["name"] == "peak_activation_memory"), None
     )
     cells = [*(terms.get(n) for n in NAMES), full, peak, raw["identity"]["difference"]]
-    print(f"| {file.stem} | " + " | ".join("" if c is None else f"{c:,}" for c in cells) + " |")
+    outside = ", ".join(m["name"] for m in raw["modelled"] if m["agrees"] is False)
+    shown = ["" if cell is None else f"{cell:,}" for cell in cells]
+    print("| " + " | ".join([file.stem, *shown, outside]) + " |")

@@ -5,6 +5,8 @@ show: that is tests/gpu/run.sh.
 """
 
 import contextlib
+import functools
+import inspect
 from types import SimpleNamespace
 
 import pytest
@@ -27,11 +29,31 @@ TINY = BUNDLED / "tiny"
 TOTAL, MIB = 2 * 2**30, 2**20
 
 
-class Card:
-    """A device of TOTAL bytes; a graph costs 3 MiB of the driver's, as long as it lives."""
+def like(real, stand_in):
+    """The stand-in, refusing what the real function of this torch would not take."""
+    try:
+        signature = inspect.signature(real.__init__ if inspect.isclass(real) else real)
+    except ValueError:  # written in C: no signature
+        return stand_in
+    self_too = (None,) if inspect.isclass(real) else ()
 
-    def __init__(self, tracker):
+    @functools.wraps(stand_in, updated=())
+    def checked(*args, **kwargs):
+        signature.bind(*self_too, *args, **kwargs)
+        return stand_in(*args, **kwargs)
+
+    return checked
+
+
+class Card:
+    """A device of TOTAL bytes; a graph costs 3 MiB of the driver's, as long as it lives.
+
+    neighbour: bytes that somebody else holds from the start.
+    """
+
+    def __init__(self, tracker, neighbour=0):
         self.tracker, self.graphs, self.captured_on = tracker, 0, []
+        self.neighbour = neighbour
 
     def install(self, monkeypatch, integrated):
         tracker, free = self.tracker, lambda *_: (TOTAL - self.used(), TOTAL)
@@ -62,19 +84,19 @@ class Card:
             "stream": lambda _: contextlib.nullcontext(), "graph_pool_handle": lambda: "pool",
             "CUDAGraph": Graph, "graph": capture,
         }.items():  # fmt: skip
-            monkeypatch.setattr(torch.cuda, name, value)
+            monkeypatch.setattr(torch.cuda, name, like(getattr(torch.cuda, name), value))
 
     def used(self):
-        return self.tracker.reserved + self.graphs
+        return self.tracker.reserved + self.graphs + self.neighbour
 
 
 @pytest.fixture
 def profile(monkeypatch):
     """Run all phases of a job: (record, card)."""
 
-    def run(policy="vllm@0.33.0", break_phase=None, error=None, integrated=0, **job):
+    def run(policy="vllm@0.33.0", break_phase=None, error=None, integrated=0, neighbour=0, **job):
         with LiveBytes() as tracker:
-            card = Card(tracker)
+            card = Card(tracker, neighbour)
             card.install(monkeypatch, integrated)
             job = Job(str(TINY), device="cuda", policy=policy, tokens=256, requests=8, **job)
             backend = cuda.CudaBackend(job, load_model(TINY), load_policy(policy), rank=0, port=0)
@@ -150,6 +172,55 @@ def test_memory_that_runs_out_in_a_capture_is_behind_the_captures_error(profile)
     assert record.ranks[0].failure.requested == int(3.5 * 2**30)
 
 
+NO_HANDLE = "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"
+
+
+def test_a_library_that_cannot_start_on_a_full_device_found_no_memory(profile):
+    full = TOTAL - 100 * MIB
+    record, _ = profile(break_phase="handles", error=RuntimeError(NO_HANDLE), neighbour=full)
+    failure = record.ranks[0].failure
+    assert (failure.kind, failure.phase, failure.requested) == ("oom", "handles", None)
+    assert failure.free == 100 * MIB
+    with pytest.raises(RuntimeError, match="NOT_INITIALIZED"):
+        profile(break_phase="handles", error=RuntimeError(NO_HANDLE))
+
+
+def test_a_device_that_others_fill_is_said_to_be_too_full_for_the_budget(profile):
+    record, _ = profile(neighbour=TOTAL // 2)
+    notes = judge(record, load_model(TINY), load_policy("vllm@0.33.0")).document["notes"]
+    assert any("less than the budget" in note and "1.00 GiB" in note for note in notes)
+    record, _ = profile()
+    notes = judge(record, load_model(TINY), load_policy("vllm@0.33.0")).document["notes"]
+    assert not any("less than the budget" in note for note in notes)
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_rank_that_failed_does_not_wait_for_the_others(monkeypatch, failed):
+    """Leaving a process group asks the other ranks, who may hang where this one failed."""
+    left = []
+    with LiveBytes() as tracker:
+        Card(tracker).install(monkeypatch, 0)
+        for name, value in {
+            "is_initialized": lambda: True, "init_process_group": lambda *_, **__: None,
+            "all_reduce": lambda _: None, "destroy_process_group": lambda: left.append(1),
+        }.items():  # fmt: skip
+            monkeypatch.setattr(
+                torch.distributed, name, like(getattr(torch.distributed, name), value)
+            )
+        job = Job(str(TINY), device="cuda", tokens=16, requests=2, tp=2)
+        backend = cuda.CudaBackend(job, load_model(TINY), load_policy(job.policy), rank=1, port=9)
+        backend.device = "cpu"
+        if failed:
+
+            def broken():
+                raise torch.OutOfMemoryError(SORRY)
+
+            monkeypatch.setattr(backend, "_weights", broken)
+        rank = run_phases(backend, "TP1", phases=["context", "nccl", "baseline", "weights"])
+    assert (rank.failure is not None) is failed
+    assert left == ([] if failed else [1])
+
+
 def test_other_errors_are_not_called_memory(profile):
     with pytest.raises(RuntimeError, match="illegal"):
         profile(break_phase="forward", error=RuntimeError("an illegal memory access"))
@@ -162,7 +233,10 @@ def test_the_host_of_a_shared_memory_answers(profile, monkeypatch):
     assert record.ranks[0].at("baseline").driver_free == 123 * MIB
 
 
-def test_a_cpu_build_says_so(monkeypatch):
+@pytest.mark.parametrize(("built", "hint"), [(None, "CPU build"), ("13.0", "wants CUDA 13.0")])
+def test_a_torch_without_a_device_says_why(monkeypatch, built, hint):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match="finds no CUDA device"):
+    monkeypatch.setattr(torch.version, "cuda", built)
+    with pytest.raises(InputError, match="finds no CUDA device") as caught:
         cuda.CudaBackend(Job("m"), None, None, rank=0, port=0)
+    assert hint in caught.value.hint

@@ -14,7 +14,7 @@ from kvbudget.profile import graphs
 from kvbudget.profile.host import host_memory
 from kvbudget.profile.plan import sampler_plan
 from kvbudget.profile.protocols import OutOfMemory
-from kvbudget.profile.runners import load_files, own_runner, place_of
+from kvbudget.profile.runners import load_files, own_runner, place_of, torch_dtype
 from kvbudget.profile.sampling import SamplerBuffers
 from kvbudget.profile.types import Scene, Snapshot
 
@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 SORTED_FROM = 32
 """Bytes per logit from which a sampler variant is torch's own sort, run for real here."""
-NO_MEMORY = ("out of memory", "ALLOC_FAILED")
+NO_MEMORY = ("out of memory", "ALLOC_FAILED", "Failed to CUDA calloc", "Failed to CUDA malloc")
+NO_START = ("CUBLAS_STATUS_NOT_INITIALIZED", "CUBLAS_STATUS_INTERNAL_ERROR")
+"""What a matrix library says that could not start: on a full device, for lack of memory."""
+LITTLE = 512 * 2**20
+"""Bytes free below which a library that cannot start has found no memory."""
 WARM_UPS = 3
 BLOCK_TOKENS = 16
 
@@ -36,15 +40,17 @@ class CudaBackend:
 
     def __init__(self, job: Job, model: Model, policy: Policy, *, rank: int, port: int) -> None:
         if not torch.cuda.is_available():
+            built = torch.version.cuda
             raise InputError(
                 "PyTorch finds no CUDA device",
-                "this torch may be a CPU build; --device cpu and --device fake need no GPU",
-            )
+                (f"this torch wants CUDA {built}: is the driver that new, the device visible?" if built
+                 else "this torch is a CPU build") + "; --device cpu and --device fake need no GPU",
+            )  # fmt: skip
         self.job, self.model, self.policy, self.rank, self.port = job, model, policy, rank, port
         self.place, self.ranks = place_of(job, rank), job.tp * job.pp
         self.device = "cuda:0"
         self.runner: MirrorModel | None = None
-        self.integrated = False
+        self.integrated = self._failed = False
         self._peak: int | None = None
         self._extra: dict[str, int] = {}
         self._notes: list[str] = []
@@ -76,13 +82,13 @@ class CudaBackend:
                 work()
             torch.cuda.synchronize()
         except RuntimeError as exc:
-            said = _out_of_memory(exc)
-            if said is None:
-                raise
-            free = None
+            self._failed, free = True, None
             with contextlib.suppress(RuntimeError):
                 free = int(torch.cuda.mem_get_info(0)[0])
-            raise OutOfMemory(_requested(said), free, said.splitlines()[0]) from exc
+            said = _out_of_memory(exc, free)
+            if said is None:
+                raise
+            raise OutOfMemory(_requested(said), free, said.partition("\n")[0]) from exc
 
     def _context(self) -> None:
         from kvbudget.gpu.nvml import open_nvml
@@ -108,7 +114,7 @@ class CudaBackend:
 
     def _handles(self) -> None:
         """cuBLAS and cuBLASLt create their handles and workspaces at the first product."""
-        small = torch.ones(16, 16, device=self.device, dtype=torch.bfloat16)
+        small = torch.ones(16, 16, device=self.device, dtype=torch_dtype(self.model))
         torch.mm(small, small)
         torch.nn.functional.linear(small, small, small[0])
         del small
@@ -232,19 +238,21 @@ class CudaBackend:
 
     def close(self) -> None:
         self._nvml.close()
-        if self.ranks > 1 and torch.distributed.is_initialized():
+        # After a failure the other ranks may never answer: the process ends with its group.
+        if self.ranks > 1 and not self._failed and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
 
 
-def _out_of_memory(error: BaseException | None) -> str | None:
-    """What an error says about memory that ran out, or None.
+def _out_of_memory(error: BaseException | None, free: int | None) -> str | None:
+    """What an error says about memory that ran out, or None. free: bytes of the device, if known.
 
     Not only torch's allocator can fail: so do the context, cuBLAS and NCCL, each with an error
     of its own, and one during a capture is hidden behind the capture's.
     """
+    words = NO_MEMORY + (NO_START if free is not None and free < LITTLE else ())
     while error is not None:
         said = str(error)
-        if isinstance(error, torch.OutOfMemoryError) or any(w in said for w in NO_MEMORY):
+        if isinstance(error, torch.OutOfMemoryError) or any(word in said for word in words):
             return said
         error = error.__context__
     return None
