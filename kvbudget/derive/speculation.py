@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount, Provenance
+from kvbudget.derive.draft_lengths import LENGTHS, draft_lengths
 from kvbudget.formula.versions import holds
 
 if TYPE_CHECKING:
@@ -44,13 +45,11 @@ def take_speculation(facts: Gathered, request: Request, engine: Engine, version:
         if holds(version, row["versions"]):
             amount = Amount.exact(row["value"], "req")
             facts.number(row["fact"], amount, _default(engine, version))
-    _take_lengths(facts, request, rule, said, _default(engine, version))
-    if algorithm in rule["draftless"]:
-        return
-    if request.model is not None:
+    if request.model is not None and algorithm not in rule["draftless"]:
         path = None if algorithm in rule["own_layers"] else str(said.get("model") or "")
         facts.draft = _find(request.model, path)
         _take_draft(facts, rule, version, facts.draft, source)
+    _take_lengths(facts, request, engine, version, said)
 
 
 def _default(engine: Engine, version: str) -> Provenance:
@@ -84,33 +83,25 @@ def parse_config(text: str) -> dict[str, Any]:
 
 
 def _take_lengths(
-    facts: Gathered, request: Request, rule: dict[str, Any], said: dict[str, Any],
-    fallback: Provenance,
-) -> None:  # fmt: skip
+    facts: Gathered, request: Request, engine: Engine, version: str, said: dict[str, Any]
+) -> None:
     """draft_length, draft_steps, draft_branches: as set, else what the release takes."""
-    defaults: dict[str, int] = {}
-    architecture = request.model.architecture if request.model is not None else ""
-    if not any(said.get(key) for key in ("tokens", "steps", "branches")):
-        for row in rule.get("lengths") or ():
-            if architecture in row.get("architectures", [architecture]):
-                defaults = row
-                break
-    for key, name in (("tokens", "draft_length"), ("steps", "draft_steps"),
-                      ("branches", "draft_branches")):  # fmt: skip
-        value = said.get(key)
-        given = isinstance(value, int) and not isinstance(value, bool) and value > 0
-        if given or key in defaults:
-            number = value if given and isinstance(value, int) else defaults[key]
-            source = Provenance("flag", rule["flag"]) if given else fallback
-            facts.number(name, Amount.exact(number, "n"), source)
-            if key == "tokens" and rule.get("state_blocks"):
-                facts.number(rule["state_blocks"], Amount.exact(number, "blk"), source)
-    steps, branches, tokens = (
-        facts.value(name) for name in ("draft_steps", "draft_branches", "draft_length")
-    )
-    if steps and branches and tokens:
-        most = Amount.exact(steps * branches + tokens, "n")
-        facts.number("draft_tokens_per_request", most, fallback)
+    rule, model = engine.raw["speculation"], request.model
+    drafting = facts.draft.model if facts.draft is not None else None
+    if drafting is None and not said.get("model"):
+        drafting = model
+    found, follows = draft_lengths(
+        facts, rule, said, (version, model.architecture if model is not None else ""),
+        drafting.config if drafting is not None else {},
+    )  # fmt: skip
+    flag, fallback = Provenance("flag", rule["flag"]), _default(engine, version)
+    for key, number in found.items():
+        source = flag if said.get(key) == number else fallback
+        facts.number(LENGTHS[key], Amount.exact(number, "n"), source)
+        if key == "tokens" and rule.get("state_blocks"):
+            facts.number(rule["state_blocks"], Amount.exact(number, "blk"), source)
+    for name, number in follows.items():
+        facts.number(name, Amount.exact(number, "n"), fallback)
 
 
 def _find(model: Model, path: str | None) -> Draft:

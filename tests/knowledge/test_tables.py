@@ -274,24 +274,6 @@ def test_figures_of_the_engine_in_its_index():
     assert {row["least"] for row in index["batch_rules"] if "least" in row} == {5120}  # media
 
 
-# steps, branches of the tree, tokens verified: what the engine picks by architecture
-DRAFTS = {
-    "LlamaForCausalLM": (5, 4, 8), "Grok1ForCausalLM": (5, 4, 8), "Grok1VForCausalLM": (5, 4, 8),
-    "any other": (3, 1, 4),
-}  # fmt: skip
-
-
-def test_what_an_engine_takes_where_drafts_are_on_and_nothing_is_set():
-    rule = load_yaml(knowledge_file("formulas", "sglang", "index.yaml"))["speculation"]
-    assert [row["value"] for row in rule["requests"]] == [48, 48]
-    found = {
-        name: (row["steps"], row["branches"], row["tokens"])
-        for row in rule["lengths"]
-        for name in row.get("architectures", ["any other"])
-    }
-    assert found == DRAFTS
-
-
 def test_cautions_begin_at_two_ranks_and_at_no_chunk():
     rows = load_yaml(knowledge_file("formulas", "sglang", "index.yaml"))["cautions"]
     assert [row["above"] for row in rows if "above" in row] == [{"dcp_size": 1}]

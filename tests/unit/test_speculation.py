@@ -143,7 +143,7 @@ def test_states_of_drafted_tokens_come_out_of_the_states_share(version, padding)
     state = value(drafted, "state_bytes_per_request")
     slots = value(drafted, "state_slots")
     requests = min(48, slots // 5)
-    held = slots + padding + (requests + padding) * 4
+    held = slots + padding + (requests + padding) * 12
     assert value(drafted, "state_memory") == held * state
     assert value(drafted, "max_running_requests") == requests
     # What the drafts give back goes to the tokens.
