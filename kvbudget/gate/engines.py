@@ -18,10 +18,25 @@ def data() -> Any:  # noqa: ANN401 - YAML
     return load("gate/programs.yaml")
 
 
+@lru_cache(maxsize=512)
+def is_silent(command: str) -> bool:
+    """True for a command that only talks about engines."""
+    entry = data()["silent"]
+    return command in entry["names"] or any(
+        re.fullmatch(pattern, command) for pattern in entry["patterns"]
+    )
+
+
+@lru_cache(maxsize=512)
+def quotes_text(command: str) -> bool:
+    """True for a command whose quoted strings are names of processes, never commands."""
+    return any(re.fullmatch(pattern, command) for pattern in data()["silent"]["strings"])
+
+
 @lru_cache(maxsize=1)
-def silent() -> frozenset[str]:
-    """Commands that only talk about engines."""
-    return frozenset(data()["silent"]["names"])
+def silent_anywhere() -> frozenset[str]:
+    """Commands that only look for words, whatever starts them."""
+    return frozenset(data()["silent"]["anywhere"])
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 from kvbudget.gate.containers import DockerOptions, apptainer_run, container_run, job_image
 from kvbudget.gate.draft import Draft, Pin
-from kvbudget.gate.engines import base, find_engine, image_engine, says_engine, silent
+from kvbudget.gate.engines import (
+    base,
+    find_engine,
+    image_engine,
+    is_silent,
+    quotes_text,
+    says_engine,
+    silent_anywhere,
+)
 from kvbudget.gate.shell import Command, Script
 from kvbudget.gate.shell_lex import UnclosedQuote
 from kvbudget.gate.shell_words import MAX_NESTING, Scope
@@ -18,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 _PYTHON = re.compile(r"python[\d.]*\Z")
+_SHELL_CODE = re.compile(r"(?:ba|z|da|k)?sh -[A-Za-z]*c\Z")
 _CODE_OPTION = re.compile(r"-[A-Za-z]*c\Z")
 _REQUIREMENT = re.compile(
     r"(vllm|sglang)(?:\[[^\]]*\])?\s*(?:(==|===|>=|<=|~=|!=|>|<|@)\s*(\S+))?\Z"
@@ -66,7 +75,7 @@ class Reader:
         for body, _ in command.heredocs:
             if runs_shell(words):
                 out += self.script(body, None, depth=depth + 1)
-        if head in silent():
+        if is_silent(head):
             return out
         env = dict(command.env)
         if self.code is not None and reads_python(words):
@@ -91,7 +100,7 @@ class Reader:
         found = find_engine(words)
         if found is not None:
             engine, program, rest = found
-            if any(base(word.s) in ("grep", "pgrep", "pkill", "echo") for word in words[:program]):
+            if any(base(word.s) in silent_anywhere() for word in words[:program]):
                 return []
             draft = Draft(engine, words[program].line, words=[w for w in rest if w.s != "2>&1"])
             self._wrappers(words[:program], draft)
@@ -101,10 +110,15 @@ class Reader:
                 draft.set_env(name, value, value.line or draft.line)
             return [draft]
         out = apptainer_run(words)
-        for word in words[1:]:
-            if says_engine(word.s) and re.search(r"\s", word.s.strip()):
+        for index, word in enumerate(words):
+            if base(word.s) in silent_anywhere() or quotes_text(base(words[0].s)):
+                break
+            if index and says_engine(word.s) and re.search(r"\s", word.s.strip()):
                 typed = word.cut(0, len(word.s.removesuffix("\\n")))  # `screen -X stuff '...\n'`
-                nested = self.script(typed, inherit(env), depth=depth + 1)
+                inner = inherit(env)
+                if _SHELL_CODE.match(f"{base(words[0].s)} {words[index - 1].s}"):
+                    inner.give(words[index + 2 :])  # `sh -c SCRIPT NAME WORDS...`
+                nested = self.script(typed, inner, depth=depth + 1)
                 image = job_image(words)
                 for draft in nested:
                     if image is not None and draft.image is None:

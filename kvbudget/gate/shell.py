@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _ASSIGN = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _PS_ASSIGN = re.compile(r"\$?(?:env:)?([A-Za-z_]\w*)\Z")
 _NAME = re.compile(r"[A-Za-z_]\w*")
+_FOLDER = re.compile(r"dirname.*(?:\$0|BASH_SOURCE)|\A(?:0|BASH_SOURCE(?:\[0\])?)%/\*", re.S)
+_ABOVE = re.compile(r"/\.\.(?![\w.])")
 _OPENERS = {"if": 1, "for": 1, "while": 1, "until": 1, "case": 1, "select": 1}
 _CLOSERS = {"fi", "done", "esac"}
 _SKIP = {"then", "do", "else", "elif", "{", "}", "!", "time", "if", "while", "until", "in"}
@@ -30,6 +32,15 @@ class Command:
     heredocs: list[tuple[Text, bool]] = field(default_factory=list)
     writes: list[Text] = field(default_factory=list)
     piped_to: str = ""
+
+
+def _exported_file(token: Token) -> Text | None:
+    """The file behind `export $(grep -v '^#' FILE.env | xargs)`."""
+    if len(token.parts) != 1 or "xargs" not in token.parts[0].text.s:
+        return None
+    text = token.parts[0].text
+    match = re.search(r"[\w./-]*\.env[\w.-]*", text.s)
+    return text.cut(match.start(), match.end()) if match else None
 
 
 class Script(Words):
@@ -48,6 +59,8 @@ class Script(Words):
         self.source = source
         self.commands: list[Command] = []
         self.sourced = 0
+        self.folders: dict[str, Text] = {}
+        """Variables that hold the folder of the script, as the way there from it."""
 
     def run(self) -> list[Command]:
         """The simple commands in order."""
@@ -152,6 +165,7 @@ class Script(Words):
             if assigned is None:
                 break
             name, add, value = assigned
+            self._remember_folder(name, tokens[start], counts)
             if add and name in self.scope.variables:
                 old = self.scope.variables[name]
                 array = tokens[start].kind == "array"
@@ -171,7 +185,8 @@ class Script(Words):
         if not words:
             return
         if words[0].s in ("source", ".") and len(words) > 1:
-            self._source(words[1], counts)
+            near = self._near(tokens[start + 1].parts)
+            self._source(words[1] if near is None else near, counts)
             return
         if words[0].s == "unset" and counts:
             for word in words[1:]:
@@ -251,8 +266,13 @@ class Script(Words):
                     exports = exports or "x" in word
                 elif exports and _NAME.fullmatch(word):
                     self.scope.exported.add(word)
+                elif exports and not word and (file := _exported_file(token)) is not None:
+                    held, self.scope.export_all = self.scope.export_all, True
+                    self._source(file, counts)
+                    self.scope.export_all = held
                 continue
             name, add, value = assigned
+            self._remember_folder(name, token, counts)
             if not counts:
                 continue
             if add and name in self.scope.variables:
@@ -261,10 +281,7 @@ class Script(Words):
 
     def _positional(self, tokens: list[Token]) -> None:
         """`set -- words`: what "$@" and "$1" stand for from here on."""
-        words = [word for token in tokens for word in self.expand(token.parts)]
-        self.scope.variables["@"] = words
-        for index, word in enumerate(words, 1):
-            self.scope.variables[str(index)] = [word]
+        self.scope.give([word for token in tokens for word in self.expand(token.parts)])
 
     def _powershell_assignment(self, tokens: list[Token], counts: bool) -> bool:
         first = tokens[0]
@@ -293,6 +310,30 @@ class Script(Words):
             return None
         words = self.scope.variables.get(match.group(1), [Text.on(HOLE, token.line)])
         return [Text.on(word.s, token.line) for word in words]
+
+    def _remember_folder(self, name: str, token: Token, counts: bool) -> None:
+        folder = self._near([*token.parts[1:], Part(Text("", []), False)])
+        if counts and folder is None:
+            self.folders.pop(name, None)
+        elif counts and folder is not None:
+            self.folders[name] = (
+                Text.join([folder, Text.on("/", token.line)]) if folder.s else folder
+            )
+
+    def _near(self, parts: list[Part]) -> Text | None:
+        """A path behind the folder of the script itself, seen from there; None for any other."""
+        if len(parts) < 2 or not parts[0].expansion:
+            return None
+        expr = parts[0].text
+        if expr.s in self.folders:
+            up = self.folders[expr.s]
+        elif _FOLDER.search(expr.s):
+            levels = len(_ABOVE.findall(expr.s)) + max(0, expr.s.count("dirname") - 1)
+            up = Text.on("../" * levels, expr.line)
+        else:
+            return None
+        rest = self.joined(parts[1:])
+        return Text.join([up, rest.cut(len(rest.s) - len(rest.s.lstrip("/")))])
 
     def _source(self, path: Text, counts: bool) -> None:
         if self.source is None or not counts or not path.known or self.sourced >= MAX_NESTING:

@@ -28,6 +28,12 @@ class Scope:
         if exported or self.export_all:
             self.exported.add(name)
 
+    def give(self, words: list[Text]) -> None:
+        """What "$@" and "$1" stand for."""
+        self.variables["@"] = words
+        for index, word in enumerate(words, 1):
+            self.variables[str(index)] = [word]
+
     def env(self) -> dict[str, Text]:
         """Exported variables with a value."""
         out: dict[str, Text] = {}

@@ -226,6 +226,108 @@ ONE: dict[str, tuple[Files, dict[str, Any]]] = {
         {"own.sh.j2": "#!/bin/sh\n{% set n = 4 %}\nvllm serve own/a --max-num-seqs {{ n }} {% if a and b %}--enforce-eager{% elif c %}-tp 2{% else %}-tp 4{% endif %}\n{% for m in models %}\nvllm bench serve {{ m }}\n{% endfor %}\n"},
         {"line": 3, "flags": {"max_num_seqs": 4}},
     ),
+    "variables that Nomad fills in": (
+        {"own.nomad.hcl": """\
+            job "own" {
+              group "g" {
+                task "t" {
+                  driver = "docker"
+                  env { LEN = "64" }
+                  template {
+                    env  = true
+                    data = "SEQS=4"
+                  }
+                  config {
+                    image = "vllm/vllm-openai:v0.9.2"
+                    args  = ["--model", "own/a", "--max-model-len", "${LEN}", "--max-num-seqs=${SEQS}", "--block-size", "${attr.x}"]
+                  }
+                }
+              }
+            }
+            """},
+        {"line": 11, "flags": {"max_model_len": 64, "max_num_seqs": 4}, "unresolved": ["block_size"]},
+    ),
+    "words behind a script of sh -c": (
+        {"Dockerfile": 'FROM vllm/vllm-openai:v0.9.2\nENTRYPOINT ["/bin/sh", "-c", "exec vllm serve own/a \\"$@\\"", "--"]\nCMD ["--max-num-seqs", "4"]\n'},
+        {"line": 2, "model": "own/a", "flags": {"max_num_seqs": 4}},
+    ),
+    "a script that a Dockerfile writes": (
+        {"Dockerfile": "FROM vllm/vllm-openai:v0.9.2\nCOPY <<-\"EOF\" /go.sh\n#!/bin/sh\nexec vllm serve own/a --max-num-seqs 4\nEOF\nENTRYPOINT [\"/go.sh\"]\n"},
+        {"line": 4, "engine_version": "0.9.2", "flags": {"max_num_seqs": 4}},
+    ),
+    "a script that a build step writes": (
+        {"Dockerfile": "FROM vllm/vllm-openai:v0.9.2\nRUN cat > /go.sh <<'EOF'\nexec vllm serve own/a --max-num-seqs 4\nEOF\nRUN <<EOF\nvllm serve own/warm-up\nEOF\n"},
+        {"line": 3, "engine_version": "0.9.2", "flags": {"max_num_seqs": 4}},
+    ),
+    "a service over one of another file": (
+        {"own.compose.yml": "services:\n  v:\n    extends: {file: base.yml, service: vllm}\n    command: [--model, own/a, --max-num-seqs, '4']\n",
+         "base.yml": "services:\n  vllm:\n    build: .\n    image: own/vllm-openai:v0.9.2\n    command: [bash]\n    mem_limit: 8g\n"},
+        {"file": "own.compose.yml", "line": 3, "host_memory_limit_bytes": 8 << 30, "flags": {"max_num_seqs": 4}},
+    ),
+    "a job over others": (
+        {".gitlab-ci.yml": """\
+            default: {image: "vllm/vllm-openai:v0.9.2"}
+            .vars: {variables: {SEQS: "4"}}
+            .serve:
+              extends: [.vars]
+              script: [vllm serve own/a --max-num-seqs $SEQS --max-model-len $LEN]
+            long:
+              extends: .serve
+              variables: {LEN: "64"}
+            """},
+        {"line": 5, "engine_version": "0.9.2", "flags": {"max_num_seqs": 4, "max_model_len": 64}},
+    ),
+    "a service of a job": (
+        {".gitlab-ci.yml": "t:\n  script: [pytest]\n  services:\n  - {name: 'vllm/vllm-openai:v0.9.2', command: [--model, own/a]}\n"},
+        {"line": 4, "model": "own/a", "engine_version": "0.9.2"},
+    ),
+    "a sidecar that starts first": (
+        {"d.yaml": """\
+            apiVersion: v1
+            kind: Pod
+            spec:
+              initContainers:
+              - {name: get, image: "vllm/vllm-openai:v0.9.2", args: [--model, own/x]}
+              - {name: llm, restartPolicy: Always, image: "vllm/vllm-openai:v0.9.2", args: [--model, own/a]}
+              containers: [{name: app, image: "own/app:1"}]
+            """},
+        {"line": 6, "model": "own/a"},
+    ),
+    "a step of a workflow": (
+        {"w.yaml": """\
+            apiVersion: argoproj.io/v1alpha1
+            kind: Workflow
+            spec:
+              templates:
+              - name: main
+                container:
+                  image: vllm/vllm-openai:v0.9.2
+                  args: [--model, own/a, --max-num-seqs, "{{inputs.parameters.n}}"]
+            """},
+        {"line": 7, "model": "own/a", "unresolved": ["max_num_seqs"]},
+    ),
+    "variables beside the script": (
+        {"bin/go.sh": 'readonly HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"\nROOT=$HERE/..\n. "$ROOT/etc/own.env"\nvllm serve "$MODEL"\n', "etc/own.env": "MODEL=own/a\n"},
+        {"line": 4, "model": "own/a"},
+    ),
+    "variables behind the folder of the script": (
+        {"bin/go.sh": '. "$(dirname "$0")/own.env"\nvllm serve "$MODEL"\n', "bin/own.env": "MODEL=own/a\n", "own.env": "MODEL=own/b\n"},
+        {"line": 2, "model": "own/a"},
+    ),
+    "variables of an unknown folder": (
+        {"bin/go.sh": '. "$CONF/own.env"\nvllm serve "$MODEL"\n', "bin/own.env": "MODEL=own/a\n"},
+        {"line": 2, "model": None, "unresolved": ["model"]},
+    ),
+    "variables that xargs exports": (
+        {"go.sh": "export $(grep -v '^#' .env | xargs)\nvllm serve $MODEL\n", ".env": "MODEL=own/a\nVLLM_USE_V1=1\n"},
+        {"line": 2, "model": "own/a", "env": {"VLLM_USE_V1": "1"}},
+    ),
+    "a wrapper that waits first": (
+        {"go.sh": "wait-for-it.sh db:1 -- vllm serve own/a\n"}, {"model": "own/a"},
+    ),
+    "a function that logs and runs": (
+        {"go.sh": 'log_and_run "vllm serve own/a"\n'}, {"model": "own/a"},
+    ),
     "joined dicts": (
         {"a.py": 'from vllm import LLM\nBASE = {"model": "own/a", "max_model_len": 64}\nLLM(**(BASE | {"max_model_len": 32}))\n'},
         {"line": 3, "model": "own/a", "flags": {"max_model_len": 32}},
@@ -245,6 +347,17 @@ def test_one_process(tmp_path: Path, name: str) -> None:
 NONE: dict[str, Files] = {
     "words that code compares": {
         "a.py": 'import vllm\nassert cmd == ["vllm", "serve", "own/a", "--gpu-memory-utilization", "0.99"]\n'
+    },
+    "what functions of a script say": {
+        "a.sh": """\
+            log_info "starting vllm serve own/a --gpu-memory-utilization 0.99"
+            my_log 'vllm serve own/a'
+            check_process "vllm serve own/a"
+            ssh host pkill -f 'vllm serve own/a'
+            docker exec own pkill -f "vllm serve own/a"
+            read -p "vllm serve own/a?" x
+            """,
+        "a.ps1": 'Write-Host "vllm serve own/a --gpu-memory-utilization 0.99"\n',
     },
     "broken code behind -c": {"a.sh": 'python3 -c "from vllm import LLM; LLM("\n'},
 }

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kvbudget.gate.containers import DockerOptions
-from kvbudget.gate.nodes import Malformed
+from kvbudget.gate.nodes import EMPTY, Malformed, merged, words_of
 from kvbudget.gate.program import share
 from kvbudget.gate.readers import python
 from kvbudget.gate.readers.pods import image_text
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kvbudget.gate.context import Context
     from kvbudget.gate.nodes import Node
 
+MAX_EXTENDS = 10
 _EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}", re.S)
 
 
@@ -114,14 +115,19 @@ def _substitute(text: Text, known: dict[str, str], env: Env) -> Text:
 
 
 def read_gitlab(context: Context, doc: Node) -> bool:
-    """Jobs with `script:`."""
+    """Jobs with `script:`; `extends:` and `default:` as GitLab joins them."""
     found = False
     top = read_env(doc.get("variables"))
-    for _, _, job in doc.pairs():
+    bases = {base for _, _, job in doc.pairs() for base in _bases(job)}
+    for name, _, own in doc.pairs():
+        job = _extended(doc, own, 0)
         script = job.get("script")
         if not (script.is_list or script.s):
             continue
         found = True
+        if name in bases and name.startswith("."):
+            continue
+        job = merged(doc.get("default"), job) if doc.get("default").is_map else job
         env = read_env(job.get("variables"), top)
         scope = Scope(outside=dict(context.outside))
         for name, value in env.values.items():
@@ -138,7 +144,27 @@ def read_gitlab(context: Context, doc: Node) -> bool:
         for draft in drafts:
             if image.s and draft.image is None:
                 draft.image, draft.image_line = image, image.line
+        for service in job.get("services").elements():
+            drafts += reader.image_command(
+                service.get("name").text,
+                words_of(service.get("entrypoint")) or None,
+                words_of(service.get("command")),
+                {},
+            )
         share(drafts, f"{context.path}#{job.line}")
         context.drafts.extend(drafts)
         context.absorb(reader)
     return found
+
+
+def _bases(job: Node) -> list[str]:
+    said = job.get("extends")
+    return [item.s for item in said.elements()] or ([said.s] if said.s else [])
+
+
+def _extended(doc: Node, job: Node, depth: int) -> Node:
+    """A job over the ones it extends: maps are joined, lists replaced."""
+    made = EMPTY
+    for base in _bases(job) if depth < MAX_EXTENDS else []:
+        made = merged(made, _extended(doc, doc.get(base), depth + 1))
+    return merged(made, job)

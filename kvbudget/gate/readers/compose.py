@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from kvbudget.gate.containers import add_cdi, add_mount, env_file
 from kvbudget.gate.draft import Draft, gpu_ids
-from kvbudget.gate.nodes import Node, merged, words_of
+from kvbudget.gate.nodes import EMPTY, Malformed, Node, documents, merged, words_of
 from kvbudget.gate.readers.variables import Env, finish_env, split_string
 from kvbudget.gate.shell_words import Scope, Words
-from kvbudget.gate.source import HOLE, Text
+from kvbudget.gate.source import HOLE, Text, file_of
 from kvbudget.gate.units import binary_size, is_count
 
 if TYPE_CHECKING:
@@ -48,8 +48,15 @@ def _extended(context: Context, service: Node, doc: Node, depth: int) -> Node:
     """A service over the one it extends, key by key (maps of one file are joined)."""
     said = service.get("extends")
     name = said.s or said.get("service").s
-    if not name or depth > MAX_EXTENDS or said.get("file").s not in ("", context.name):
+    if not name or depth > MAX_EXTENDS:
         return service
+    if said.get("file").s not in ("", context.name):
+        found = context.tree.neighbour(said.get("file").s, context.path)
+        try:
+            docs = documents(found[1].standing_in(found[0])) if found is not None else []
+        except Malformed:
+            docs = []
+        doc = docs[0] if docs else EMPTY
     base = doc.get("services", name)
     if not base.is_map or base is service:
         return service
@@ -114,6 +121,8 @@ def _service(context: Context, service: Node, doc: Node, scope: Scope) -> list[D
     for draft in drafts:
         if not image.s and not draft.line:
             draft.line = service.key_line("command")
+        if file_of(draft.line) is not None:  # of a file that this one extends
+            draft.line = service.key_line("extends") or draft.line
         finish_env(draft, env)
         _host(draft, service, scope)
         project = doc.get("name").s or context.path.rsplit("/", 1)[0]

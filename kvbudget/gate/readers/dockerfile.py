@@ -83,9 +83,21 @@ def read(context: Context) -> None:
                 reader.script(body, Scope(), depth=1)
             except UnclosedQuote:
                 continue
-    context.pins.extend(reader.pins)
+        elif name == "COPY" and (written := _written(body)) is not None:
+            reader.files.append(written)
     if order:
         context.drafts.extend(_drafts(context, order[-1]))
+    context.absorb(reader)
+    for draft in context.drafts:
+        if order and draft.image is None:  # a script that the image holds
+            draft.image, draft.image_line = order[-1].image, order[-1].image.line
+
+
+def _written(body: Text) -> tuple[str, Text] | None:
+    """Name and text of the file that `COPY <<EOF NAME` makes."""
+    head, sep, _ = body.s.partition("\n")
+    target = head.split()[-1] if sep and "<<" in head else ""
+    return (target, body.cut(len(head) + 1, body.s.rfind("\n") + 1)) if target else None
 
 
 def _drafts(context: Context, stage: _Stage) -> list[Draft]:
@@ -139,9 +151,10 @@ def _instructions(text: Text, escape: str) -> list[tuple[str, int, Text]]:
                 body.append(rows[index])
                 index += 1
             index += 1
-            parts = [Text.join(body, "\n")] if body else parts
-            if body:
-                parts.insert(0, Text.on("RUN ", row.line))
+            if re.match(r"\s*RUN\s+<<", row.s, re.I):  # the body is the script
+                parts = [Text.join([Text.on("RUN", row.line), *body], "\n")]
+            else:
+                parts = [Text.join([*parts, *body, Text.on(stop, row.line)], "\n")]
         whole = Text.join(parts, " ")
         match = _INSTRUCTION.match(whole.s)
         if match:

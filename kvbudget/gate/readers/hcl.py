@@ -5,19 +5,22 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from kvbudget.gate.containers import env_file
 from kvbudget.gate.hcl_parse import Block, parse, variables
 from kvbudget.gate.nodes import Malformed, Node, documents, words_of
 from kvbudget.gate.program import share
 from kvbudget.gate.readers import pods
+from kvbudget.gate.readers.jinja import filled
 from kvbudget.gate.readers.variables import Env, finish_env, read_env
 from kvbudget.gate.shell_lex import UnclosedQuote
-from kvbudget.gate.source import Text
+from kvbudget.gate.source import HOLE, Text
 from kvbudget.gate.units import binary_size, is_count
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
 
 _MIB = 1 << 20
+_RUNTIME = re.compile(r"\$\{([^{}]*)\}")
 _ENGINE = re.compile(r"vllm|sglang")
 
 
@@ -54,11 +57,15 @@ def _task(context: Context, task: Block) -> None:
     node = task.attr("env")
     if node.is_map:
         env = read_env(node, env)
+    for template in task.inner("template"):
+        if template.attr("env").s == "true":
+            for name, value in env_file(filled(template.attr("data").text, {})):
+                env.put(name, value, value.line)
     for config in task.inner("config"):
         driver = task.attr("driver").s
-        image = config.attr("image").text
-        args = words_of(config.attr("args"))
-        command = config.attr("command").text
+        image = _runtime(config.attr("image").text, env)
+        args = [_runtime(word, env) for word in words_of(config.attr("args"))]
+        command = _runtime(config.attr("command").text, env)
         entry = words_of(config.attr("entrypoint")) or None
         if command.s:
             args = [command, *args]
@@ -88,6 +95,11 @@ def _task(context: Context, task: Block) -> None:
                         host.gpus = int(count) if is_count(count) else None
             host.share_unit = f"{context.path}#{task.line}"
         context.drafts.extend(drafts)
+
+
+def _runtime(text: Text, env: Env) -> Text:
+    """`${NAME}` as Nomad fills it in when it starts the task."""
+    return text.sub(_RUNTIME, lambda m: env.values[m[1]].s if m[1] in env.values else HOLE)
 
 
 # ---- Terraform -------------------------------------------------------------------------------

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from kvbudget.gate.draft import Draft, Given
 from kvbudget.gate.hardware import card, machine
 from kvbudget.gate.knowledge import engine_names
 from kvbudget.gate.nodes import EMPTY, Malformed, Node, documents
-from kvbudget.gate.program import inherit
-from kvbudget.gate.readers import config_maps, pods
+from kvbudget.gate.readers import config_maps, mounted, pods
 from kvbudget.gate.readers.config_maps import container_env
-from kvbudget.gate.readers.variables import finish_env, read_env, split_string, word_list
+from kvbudget.gate.readers.variables import read_env, split_string, word_list
 from kvbudget.gate.shell_lex import UnclosedQuote
-from kvbudget.gate.source import Line, file_of
+from kvbudget.gate.source import Text
 from kvbudget.gate.units import is_count, quantity
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
-    from kvbudget.gate.source import Text
 
 
 def read_object(context: Context, obj: Node, objects: list[Node]) -> None:
@@ -54,67 +51,31 @@ def _workload(context: Context, obj: Node, objects: list[Node]) -> None:
     if is_count(size.s):
         extra["LWS_GROUP_SIZE"] = size.s
         nodes = int(size.s)
-    for node in obj.walk():
+    for found in obj.walk():
+        node = _pod(found)
         if node.get("containers").is_list:
             drafts = pods.pod_drafts(context, node, extra=extra)
-            drafts += _mounted_scripts(context, node)
+            drafts += mounted.scripts(context, node)
             for draft in drafts:
                 draft.host.nodes = nodes
             context.drafts.extend(drafts)
 
 
-def _mounted_scripts(context: Context, pod: Node) -> list[Draft]:
-    """Scripts of ConfigMaps that a container of this pod runs by name."""
-    out: list[Draft] = []
-    containers = pod.get("containers").elements()
-    for container in containers:
-        env = container_env(context, container)
-        words = [
-            *word_list(container.get("command"), env),
-            *word_list(container.get("args"), env),
-        ]
-        files = config_maps.mounted(context, container, pod)
-        scripts = {file.mark: file.text for file in config_maps.named(files, words)}
-        said = " ".join(word.s for word in words)
-        for config in config_maps.beside(context):
-            for key, text in config.data.items():
-                if _names(said, key):
-                    scripts.setdefault(config.key_of(key), text)
-        for text in scripts.values():
-            if "\n" not in text.s:
-                continue
-            reader = context.reader()
-            try:
-                drafts = reader.script(text, inherit(env.values))
-            except UnclosedQuote:
-                continue
-            context.absorb(reader)
-            for draft in drafts:
-                image = pods.image_text(container.get("image"))
-                if image.s:
-                    draft.image, draft.image_line = image, image.line
-                finish_env(draft, env)
-                pods.host_of(draft.host, container, pod, containers)
-                draft.files = files
-                _abroad(draft, context.path)
-            out += drafts
-    return out
-
-
-def _abroad(draft: Draft, path: str) -> None:
-    """A process that stands in another file than its pod: what the pod says keeps its place."""
-    if file_of(draft.line) in (None, path):
-        return
-    if draft.image is not None:
-        draft.image = draft.image.standing_in(path)
-        draft.image_line = draft.image.line
-    for item in draft.env.values():
-        item.line = Line(item.line, path)
-    draft.host.shm_line = Line(draft.host.shm_line, path)
-
-
-def _names(said: str, key: str) -> bool:
-    return any(PurePosixPath(word.strip("\"';")).name == key for word in said.split())
+def _pod(node: Node) -> Node:
+    """A pod with its native sidecars, or the template of a workflow, as containers of one pod."""
+    kept = [
+        item
+        for item in node.get("initContainers").elements()
+        if item.get("restartPolicy").s == "Always"
+    ]
+    kept += node.get("sidecars").elements()
+    single = node.get("container")
+    kept += [single] if single.is_map and single.has("image") else []
+    if not kept:
+        return node
+    items = [(key, value) for key, value in node.items() if key.s != "containers"]
+    containers = Node.sequence([*node.get("containers").elements(), *kept], node.line)
+    return Node.mapping([*items, (Text.on("containers", node.line), containers)], node.line)
 
 
 def _config_map(context: Context, obj: Node, objects: list[Node]) -> None:
@@ -126,7 +87,7 @@ def _config_map(context: Context, obj: Node, objects: list[Node]) -> None:
     pods_here = [item for item in objects if item.get("kind").s not in ("ConfigMap", "")]
     config = config_maps.of_object(obj, context.path)
     for key, text in config.data.items():
-        if not text.s.strip() or any(_run_by(item, key) for item in pods_here):
+        if not text.s.strip() or any(mounted.run_by(item, key) for item in pods_here):
             continue
         mark = config.key_of(key)
         inner = context.inner(mark, text)
@@ -145,15 +106,6 @@ def _config_map(context: Context, obj: Node, objects: list[Node]) -> None:
         for draft in inner.drafts:
             draft.config_base = mark
         context.drafts.extend(inner.drafts)
-
-
-def _run_by(obj: Node, key: str) -> bool:
-    for node in obj.walk():
-        for part in ("command", "args"):
-            said = " ".join(item.s for item in node.get(part).elements())
-            if said and _names(said, key):
-                return True
-    return False
 
 
 def _inference(obj: Node) -> Node:
