@@ -36,6 +36,8 @@ class Side:
     """Flags that nobody set: their values are the release's own."""
 
 
+PROFILE_ONLY = {"runner", "load_format"}
+"""Settings of a profile that an engine's flags of the same name do not mean."""
 COMPARABLE = "a start-up log, a profile, or JSON of derive (one engine) or explain-log"
 
 
@@ -52,9 +54,7 @@ def read_side(path: Path) -> Side:
         require(raw, DeriveShape, path.name)
         return from_document(raw, path.name)
     if kind == "kvbudget.profile":
-        terms = profile_terms(raw, path.name)
-        engine, _, version = str(raw.get("policy") or "").partition("@")
-        return Side(path.name, engine or None, version or None, _numbers(terms))
+        return _from_profile(raw, path.name)
     if kind == "kvbudget.explain-log":
         require(raw, ExplainShape, path.name)
         return _from_explain(raw, path.name)
@@ -72,23 +72,42 @@ def from_document(raw: Mapping[str, Any], label: str) -> Side:
         wanted = row["unit"] == "B" or row["name"] in RESULT
         if wanted and "[" not in row["name"]:
             numbers[row["name"]] = Amount(row["value"], row["low"], row["high"], row["unit"])
-    for name, value in (raw.get("result") or {}).items():
-        if value is not None and name not in numbers:
-            numbers[name] = Amount.exact(value, _unit(name))
+    numbers = {**_results(raw), **numbers}
     stated = raw.get("flags") or {}
     flags = {k: v.get("value") for k, v in stated.items()}
     unset = frozenset(k for k, v in stated.items() if not v.get("set"))
-    model = (raw.get("model") or {}).get("name")
-    if model:
-        flags["model"] = model
+    flags |= _model_name(raw)
     return Side(label, raw.get("engine"), raw.get("engine_version"), numbers, flags, unset)
+
+
+def _model_name(raw: Mapping[str, Any]) -> dict[str, Any]:
+    name = (raw.get("model") or {}).get("name")
+    return {"model": name} if name else {}
+
+
+def _results(raw: Mapping[str, Any]) -> dict[str, Amount]:
+    """What a document says comes of its terms: pool, blocks, tokens, margin."""
+    found = (raw.get("result") or {}).items()
+    return {name: Amount.exact(value, _unit(name)) for name, value in found if value is not None}
 
 
 def _unit(name: str) -> str:
     from kvbudget.facts import FACTS
 
     spec = FACTS.get(name)
-    return spec.unit if spec is not None and spec.unit is not None else "n"
+    if spec is not None and spec.unit is not None:
+        return spec.unit
+    return "B" if name.endswith("_memory") else "n"
+
+
+def _from_profile(raw: Mapping[str, Any], label: str) -> Side:
+    terms = profile_terms(dict(raw), label)
+    engine, _, version = str(raw.get("policy") or "").partition("@")
+    names, roles = _settings(engine)
+    stated = {roles.get(k, k): v for k, v in (raw.get("settings") or {}).items()}
+    flags = {k: v for k, v in stated.items() if k in names - PROFILE_ONLY}
+    return Side(label, engine or None, version or None, {**_results(raw), **_numbers(terms)},
+                {**flags, **_model_name(raw)})  # fmt: skip
 
 
 def _from_log(stream: BinaryIO, path: Path) -> Side:
@@ -121,11 +140,7 @@ def _split(
     label: str, engine: str | None, version: str | None, evidence: Mapping[str, Evidence]
 ) -> Side:
     """Settings to one side, measurements to the other."""
-    from kvbudget.derive.flags import load_flags
-
-    known = load_flags(engine) if engine in engine_names() else {}
-    roles = load_engine(str(engine)).raw["roles"] if known else {}
-    settings = {flag.fact for flag in known.values()} | set(known)
+    settings, roles = _settings(engine)
     flags: dict[str, Any] = {}
     numbers: dict[str, Amount] = {}
     for fact, item in evidence.items():
@@ -136,3 +151,13 @@ def _split(
         elif isinstance(item.value, Amount):
             numbers[name] = item.value
     return Side(label, engine, version, numbers, flags)
+
+
+def _settings(engine: str | None) -> tuple[set[str], Mapping[str, str]]:
+    """Names of an engine's flags and of the facts they set, and how it spells what others say."""
+    from kvbudget.derive.flags import load_flags
+
+    if engine not in engine_names():
+        return set(), {}
+    known, roles = load_flags(str(engine)), load_engine(str(engine)).raw["roles"]
+    return {flag.fact for flag in known.values()} | set(known), roles

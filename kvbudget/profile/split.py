@@ -132,7 +132,12 @@ def split(record: RankRecord, scene: Scene, job: Job, policy: Policy, model: Mod
             f"{format_size(free)} were free at the baseline, less than the budget of "
             f"{format_size(budget)}: the engine refuses to start, or runs out later; lower the fraction"
         )
-    margin = None if budget is None else free - budget - (0 if applied else graphs)
+    margin = None if budget is None else free - budget
+    if margin is not None and graphs and not applied:
+        notes.append(
+            f"graphs of {format_size(graphs)} come up after the pool: of the margin of "
+            f"{format_size(margin)} they leave {format_size(margin - graphs)}"
+        )
     if margin is not None and context is not None:
         low, high = (margin + int(context.value - c) for c in (context.high, context.low))
         notes.append(

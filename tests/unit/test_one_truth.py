@@ -165,8 +165,14 @@ def test_a_profile_its_replay_and_a_derivation_from_it_give_one_pool(tmp_path, v
     for name in ("kv_cache_memory", "num_gpu_blocks", "kv_cache_tokens"):
         assert json.loads(text)["result"][name] == measured[name], name
     code, text = call("diff", profile, derived, "--format", "json")
-    moved = {row["name"] for row in json.loads(text)["terms"] if row["delta"] is not None}
+    rows = {row["name"]: row for row in json.loads(text)["terms"]}
+    moved = {name for name, row in rows.items() if row["delta"] is not None}
     assert not moved & {"weights_memory", "peak_activation_memory", "kv_cache_memory"}
+    assert not rows.keys() & {"margin_memory", "num_gpu_blocks", "kv_cache_tokens"}  # both say them
+    derived.write_text(call("derive", *base, "--max-num-seqs", "64", "--format", "json")[1])
+    code, text = call("diff", profile, derived, "--format", "json")
+    rows = {row["name"]: row for row in json.loads(text)["terms"]}
+    assert rows["kv_cache_memory"]["cause"] == "flag max_num_seqs"
 
 
 def test_the_gate_judges_by_the_pool_that_derive_prints(tmp_path):
