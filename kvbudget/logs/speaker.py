@@ -29,7 +29,9 @@ class Speaker:
             opens = rank is not None and any(word in text for word in _OPENS)
             self._rank, self._ended = (rank if opens else None), False
             return None
-        text = strip_stamps(text)
+        text = strip_stamps(text + "\n\n")  # so that a stamp before nothing goes too
+        if before is not None and any(_CHAIN.search(part) for part in before.parts[1:]):
+            self._ended = False  # stamped blank lines do not part a message
         if before is None or number != before.numbers[-1] + 1:
             self._rank = None
         elif not text.strip():

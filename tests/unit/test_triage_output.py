@@ -145,7 +145,13 @@ RuntimeError: CUDA error: out of memory
         (TAGGED, "DP1 TP2"),
         ("".join(f"sgl-1  | {line}\n" for line in TAGGED.splitlines()), "DP1 TP2"),
         ("[2026-01-05 10:00:00 TP2] all is well\nRuntimeError: CUDA error: out of memory\n", None),
-        (TAGGED.replace("KeyError: 'x'\n\nDuring", "KeyError: 'x'\nProcess P:\nDuring"), None),
+        (
+            TAGGED.replace(
+                "During handling of the above exception, another exception occurred:\n\n",
+                "Process P:\n",
+            ),
+            None,
+        ),
     ],
 )
 def test_an_exception_below_a_tagged_line_is_of_that_rank(text: str, rank: str | None) -> None:
