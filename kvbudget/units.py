@@ -40,23 +40,25 @@ _SIZE = re.compile(r"\s*([+-]?[\d_,]*\.?\d+(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\s*\Z
 _COUNT = re.compile(r"\s*([\d_,]+)\s*([A-Za-z]*)\s*\Z")
 
 
-def parse_size(text: str) -> int:
+def parse_size(text: str, option: str = "") -> int:
     """`79.6GiB`, `80GB`, `81559MiB`, `85899345920` -> integer bytes (rounded down).
 
-    Raises InputError for anything else.
+    Raises InputError for anything else, which names the `option` that it was given to.
     """
+    where = f"{option}: " if option else ""
     match = _SIZE.match(text)
     factor = _SPELLINGS.get(match.group(2).lower()) if match else None
     if match is None or factor is None:
         raise InputError(
-            f"not a size: {text!r}", "write a number and a unit: 79.6GiB, 80GB, 81559MiB"
+            f"{where}not a size: {text!r}", "write a number and a unit: 79.6GiB, 80GB, 81559MiB"
         )
     try:
         size = Decimal(match.group(1).replace("_", "").replace(",", "")) * factor
     except ArithmeticError as exc:
-        raise InputError(f"not a size: {text!r}", "write a number and a unit: 79.6GiB") from exc
+        hint = "write a number and a unit: 79.6GiB"
+        raise InputError(f"{where}not a size: {text!r}", hint) from exc
     if abs(size) >= LARGEST:
-        raise InputError(f"more than any machine holds: {text[:40]!r}", "check the unit")
+        raise InputError(f"{where}more than any machine holds: {text[:40]!r}", "check the unit")
     return int(size)
 
 

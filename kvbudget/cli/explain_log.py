@@ -57,7 +57,7 @@ def explain_log(
 
     with overlaid(knowledge):
         patterns = load_patterns()
-    block = parse_size(bytes_per_block) if bytes_per_block else None
+    block = parse_size(bytes_per_block, "--bytes-per-block") if bytes_per_block else None
     paths = files or [Path("-")]
     reports = []
     unreadable: list[InputError] = []

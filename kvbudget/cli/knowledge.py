@@ -227,7 +227,10 @@ def drift(
     format: FormatOption = Format.text,
     output: OutputOption = None,
 ) -> None:
-    """Say which cited lines a checkout of an engine no longer has (json, markdown: every one)."""
+    """Say which cited lines a checkout of an engine no longer has.
+
+    json and markdown list those that stand too.
+    """
     from kvbudget.formula.drift import drift as look
 
     found = look(engine, checkout, engine_version)

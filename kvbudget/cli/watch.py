@@ -113,7 +113,7 @@ def watch(
         startup_log=startup_log,
         interval=seconds,
         once=once,
-        limits=Limits(min_margin=parse_size(min_margin), eta_s=_seconds(eta)),
+        limits=Limits(min_margin=parse_size(min_margin, "--min-margin"), eta_s=_seconds(eta)),
         record=record,
         replay=replay,
         exporter=exporter,

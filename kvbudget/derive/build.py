@@ -61,7 +61,7 @@ def requests(inputs: Inputs) -> list[Request]:
     lines = _commands(inputs.tokens, engines)
     model = _model(lines, inputs.assume)
     gpu = find_gpu(inputs.gpu) if inputs.gpu else None
-    memory = parse_size(inputs.gpu_memory) if inputs.gpu_memory else None
+    memory = parse_size(inputs.gpu_memory, "--gpu-memory") if inputs.gpu_memory else None
     if memory is not None and memory < MIB:
         bare = str(inputs.gpu_memory).strip().isdecimal()
         raise InputError(

@@ -73,7 +73,7 @@ def _stated_value(name: str, text: str, unit: str | None) -> Amount | str:
     if unit is None:
         return text
     if unit.partition("/")[0] == "B":
-        size = parse_size(text)
+        size = parse_size(text, f"--set {name}")
         if size < 0 and name not in SIGNED:
             raise InputError(f"{name} cannot be negative: {text!r}", f"--set {name}=SIZE")
         return Amount.exact(size, unit)

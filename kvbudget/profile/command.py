@@ -88,7 +88,7 @@ def make_job(options: Options) -> Job:
         if device == "cuda":
             raise InputError("--gpu and --gpu-memory are for --device cpu and fake", "drop them")
         if options.gpu_memory:
-            capacity = parse_size(options.gpu_memory)
+            capacity = parse_size(options.gpu_memory, "--gpu-memory")
             if capacity <= 0:
                 raise InputError(f"--gpu-memory {options.gpu_memory}: no card has that", "80GiB")
         elif options.gpu:
@@ -98,7 +98,10 @@ def make_job(options: Options) -> Job:
     policy = load_policy(options.policy or DEFAULT_POLICY)
     stated = options.utilization
     if stated is not None and not 0 < stated <= 1:
-        raise InputError(f"a fraction of {stated:g} is not in (0, 1]", "0.9 is usual")
+        raise InputError(
+            f"--gpu-memory-utilization {stated:g} is out of range",
+            "it takes above 0 and at most 1: 0.9 for 90 %",
+        )
     _refuse(options, device)
     assume = assumed_fields(options.assume)
     own = engine_defaults(

@@ -20,7 +20,10 @@ def tokens_of(text: str, block_tokens: int | None, bytes_per_token: int | None) 
         if block_tokens is None:
             raise InputError(f"{text}: how many tokens is a block?", "give --block-tokens")
         return Fraction(parse_count(plain, "blk") * block_tokens)
-    size = parse_size(plain)
+    try:
+        size = parse_size(plain)
+    except InputError as exc:
+        raise InputError(str(exc), "write 445632tok, 870blk or 54.4GiB") from exc
     if size < 0:
         raise InputError(f"a negative size: {text}", "give a size of 0 or more")
     if not bytes_per_token:

@@ -87,10 +87,13 @@ def test_closed_streams(stream: str, folder: Path) -> None:
 
 
 def test_interrupt(folder: Path) -> None:
+    # What runs in the background inherits SIGINT ignored; a handler here is the default there.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
         [*KVBUDGET, "explain-log", "-"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder,
     ) as process:  # fmt: skip
+        signal.signal(signal.SIGINT, before)
         assert process.stdin
         assert process.stdout
         assert process.stderr

@@ -148,18 +148,22 @@ SEVENTY = {
 @pytest.mark.torch
 @pytest.mark.skipif(not hasattr(os, "wait4"), reason="needs wait4")
 def test_a_70b_on_no_memory(tmp_path):
-    """Weights to the byte; neither parent nor child takes 600 MiB, of which torch is a third."""
+    """Weights to the byte; neither parent nor child takes 400 MiB beside importing torch."""
     pytest.importorskip("torch")
     (tmp_path / "config.json").write_text(json.dumps(SEVENTY))
     out = tmp_path / "out.json"
-    process = subprocess.Popen([*COMMAND, "--model", tmp_path, "--device", "fake", "--gpu", "b200",
-                                "--format", "json", "-o", out])  # fmt: skip
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    assert process.returncode == 0
+    taken = []  # KiB at most, of the process or the largest of its children
+    for words in ([sys.executable, "-c", "import torch"],
+                  [*COMMAND, "--model", tmp_path, "--device", "fake", "--gpu", "b200",
+                   "--format", "json", "-o", out]):  # fmt: skip
+        process = subprocess.Popen(words)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        taken.append(usage.ru_maxrss)
     terms = {t["name"]: t["value"] for t in json.loads(out.read_text())["ranks"][0]["terms"]}
     assert terms["weights_memory"] == 141_107_412_992
-    assert usage.ru_maxrss < 600 * 1024  # the larger of the two, KiB
+    assert taken[1] < taken[0] + 400 * 1024
 
 
 @pytest.mark.torch

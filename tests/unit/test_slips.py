@@ -114,3 +114,30 @@ def test_a_start_up_log_that_says_nothing_about_the_failure(folder, lent, why):
     assert why in done.stderr
     assert bool(done.stderr) is bool(why)
     assert "sglang" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "hint"),
+    [
+        ("derive llama --gpu-memory much", "--gpu-memory: not a size", "79.6GiB"),
+        ("derive llama --gpu h200 --set weights_memory=x", "--set weights_memory: not", "79.6GiB"),
+        ("explain-log vllm.log --bytes-per-block 2XB", "--bytes-per-block: not a size", "79.6GiB"),
+        ("watch --once --min-margin x", "--min-margin: not a size", "79.6GiB"),
+        ("residency window --rate 5 --l1 x", "not a size: 'x'", "445632tok"),
+        ("profile --model tiny --gpu-memory-utilization 90", "utilization 90 is out", "0.9 for 90"),
+        ("knowledge show vllm.kv.availabel", "nothing known is called", "vllm.kv.available?"),
+    ],
+)
+def test_a_value_that_is_none(folder, words, what, hint):
+    error = run(*words.split()).exception
+    assert isinstance(error, KvbudgetError)
+    assert what in error.what
+    assert hint in (error.hint or "")
+
+
+def test_drift_prints_what_moved_and_says_how_much_stands(folder):
+    done = run("knowledge", "drift", "vllm", "--checkout", ".")
+    assert done.exit_code == 1
+    assert {line.partition("  ")[0] for line in done.stdout.splitlines()} == {"file gone"}
+    assert f"{len(done.stdout.splitlines())} steps: the cited lines of 0 stand" in done.stderr
+    assert "does not look like the root of vllm's source" in done.stderr
