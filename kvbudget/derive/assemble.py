@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kvbudget.budget import ProvenanceKind
+    from kvbudget.derive.flags import FlagValue
     from kvbudget.derive.request import Evidence, Request
     from kvbudget.formula.program import Program
 
@@ -156,17 +157,39 @@ def _one_rank(
 def _take_evidence(facts: Gathered, request: Request, programs: list[Program]) -> None:
     """`--set` first, then what a log or profile printed.
 
-    A flag given beside a log asks "what if": then the log's results make way for the arithmetic.
+    A flag given beside a log asks "what if", unless the log has the same: then the log's results
+    make way for the arithmetic.
     """
     outcomes = {step.name for program in programs for step in program.steps}
-    what_if = bool(request.flags)
+    known = load_flags(request.engine)
+    changed = [
+        flag for name, value in request.flags.items()
+        if not _says(request.evidence.get((flag := known[name]).fact), value)
+    ]  # fmt: skip
+    gone = []
     for source in (request.stated, request.evidence):
         for name, item in source.items():
-            if source is request.evidence and (
-                (what_if and name in outcomes) or name in request.flags
-            ):
+            if source is request.evidence and name in request.flags:
+                continue
+            if source is request.evidence and changed and name in outcomes:
+                gone += [name] if item.provenance.kind == "log" else []
                 continue
             _put(facts, name, item)
+    if gone:
+        facts.notes.append(
+            f"{', '.join(sorted(gone))} of the log made way for "
+            f"{', '.join(flag.cli[0] for flag in changed)}: computed anew from the log's terms, "
+            "and modelled where it prints none"
+        )
+
+
+def _says(item: Evidence | None, value: FlagValue) -> bool:
+    """True where a log states the value that a flag has."""
+    if item is None:
+        return False
+    if isinstance(item.value, Amount):
+        return isinstance(value, int | float) and item.value.low <= value <= item.value.high
+    return str(value) == item.value
 
 
 def _put(facts: Gathered, name: str, item: Evidence) -> None:

@@ -318,3 +318,20 @@ def test_where_a_term_comes_from_is_a_public_word(models):
     assert got["flags"]["max_model_len"]["set"]
     assert got["flags"]["estimate_cuda_graphs"] == {"value": "off", "set": True}
     assert not got["flags"]["engine_core"]["set"]
+
+
+def test_a_flag_beside_a_log_asks_what_if_unless_the_log_has_the_same(models, tmp_path):
+    log = tmp_path / "s.log"
+    log.write_text(
+        "INFO 01-02 03:04:04 [core.py:1] Initializing a V1 LLM engine (v0.25.1) with config: x\n"
+        "INFO 01-02 03:04:04 [utils.py:2] non-default args: {'gpu_memory_utilization': 0.91}\n"
+        "INFO 01-02 03:04:05 [gpu_worker.py:1] Available KV cache memory: 50.25 GiB\n"
+    )
+    pools = {}
+    for share in (None, "0.91", "0.93"):
+        given = () if share is None else ("--gpu-memory-utilization", share)
+        _, got = call(models / "llama", "--gpu", "h100-80gb", "--from-log", log, *given)
+        pools[share] = got["result"]["kv_cache_memory"]
+        told = [n for n in got["notes"] if n.startswith("kv_cache_memory of the log made way for")]
+        assert bool(told) is (share == "0.93")
+    assert pools[None] == pools["0.91"] == round(50.25 * 2**30) != pools["0.93"]
