@@ -9,11 +9,10 @@ from kvbudget.gate.nodes import EMPTY, MAX_DEPTH, Malformed, Node
 from kvbudget.gate.source import HOLE, Text
 
 _IDENT = re.compile(r"[A-Za-z_][\w-]*")
-_REFERENCE = re.compile(
-    r"(?:var|local|each|count|data|module|path|self|terraform|env|attr|node|meta)?[\w.\[\]\"*-]+"
-)
+_REFERENCE = re.compile(r"[\w-]+(?:\.[\w*-]+|\[[^\[\]\n]*\])*")
 _CALL = re.compile(
-    r"(jsonencode|yamlencode|tostring|tonumber|tolist|tomap|toset|trimspace|chomp|flatten|concat)\("
+    r"(jsonencode|yamlencode|yamldecode|tostring|tonumber|tolist|tomap|toset|trimspace|chomp|flatten|concat"
+    r"|compact|split)\("
 )
 
 
@@ -169,7 +168,11 @@ class Parser:
                 self.skip()
             if s[self.at : self.at + 1] == ")":
                 self.at += 1
-            if call.group(1) in ("concat", "flatten"):
+            if call.group(1) == "split" and len(items) == 2 and items[1].text.known:
+                words = re.finditer(r"\S+", items[1].s) if not items[0].s.strip() else ()
+                parts = [items[1].text.cut(m.start(), m.end()) for m in words]
+                return Node.sequence([Node.scalar(part, part.line) for part in parts], line)
+            if call.group(1) in ("concat", "flatten", "compact"):
                 merged = [
                     item for part in items for item in (part.elements() if part.is_list else [part])
                 ]

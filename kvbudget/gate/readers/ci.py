@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kvbudget.gate.containers import DockerOptions
 from kvbudget.gate.nodes import EMPTY, Malformed, merged, words_of
-from kvbudget.gate.program import share
+from kvbudget.gate.program import inherit, share
 from kvbudget.gate.readers import python
 from kvbudget.gate.readers.pods import image_text
 from kvbudget.gate.readers.variables import Env, read_env, split_string
@@ -17,73 +17,93 @@ from kvbudget.gate.source import HOLE, Text
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
+    from kvbudget.gate.draft import Draft
     from kvbudget.gate.nodes import Node
+    from kvbudget.gate.program import Reader
 
 MAX_EXTENDS = 10
 _EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}", re.S)
 
 
+def is_actions(doc: Node) -> bool:
+    """A workflow (also CircleCI's, whose jobs have steps too) or a composite action."""
+    return doc.get("runs", "steps").is_list or any(
+        job.get("steps").is_list or job.has("uses") for _, _, job in doc.get("jobs").pairs()
+    )
+
+
 def read_actions(context: Context, doc: Node) -> None:
     """Jobs and steps; `${{ matrix.x }}` with one value, `${{ env.X }}`, input defaults."""
     known: dict[str, str] = {}
-    for event in ("workflow_dispatch", "workflow_call"):
-        for name, _, spec in doc.get("on", event, "inputs").pairs():
+    inputs = [doc.get("on", event, "inputs") for event in ("workflow_dispatch", "workflow_call")]
+    for node in [*inputs, doc.get("inputs")]:
+        for name, _, spec in node.pairs():
             if spec.has("default"):
-                known[f"inputs.{name}"] = known[f"github.event.inputs.{name}"] = spec.get(
-                    "default"
-                ).s
+                said = spec.get("default").s
+                known[f"inputs.{name}"] = known[f"github.event.inputs.{name}"] = said
     top = _env(doc.get("env"), None, known)
-    for _, _, job in doc.get("jobs").pairs():
-        local = dict(known)
-        matrix = job.get("strategy", "matrix")
-        includes = matrix.get("include").elements()
-        for name, _, options in matrix.pairs():
-            values = options.elements()
-            if (
-                name not in ("include", "exclude")
-                and len(values) == 1
-                and values[0].is_scalar
-                and not includes
-            ):
-                local[f"matrix.{name}"] = values[0].s
-        if len(includes) == 1 and len(matrix.names()) == 1:
-            for name, _, value in includes[0].pairs():
-                local[f"matrix.{name}"] = value.s
-        job_env = _env(job.get("env"), top, local)
-        container = job.get("container")
-        image = image_text(container.get("image")) if container.is_map else container.text
-        image = _substitute(image, local, job_env)
-        for step in job.get("steps").elements():
-            run = step.get("run").text
-            if not run.s:
-                continue
-            env = _env(step.get("env"), job_env, local)
-            scope = Scope(outside=dict(context.outside))
-            for name, said in env.values.items():
-                scope.set(name, [said], exported=True)
-            reader = context.reader()
-            shell = step.get("shell").s
-            body = _substitute(run, local, env)
-            try:
-                if shell.startswith("python"):
-                    drafts = python.module(context, body)
-                else:
-                    powershell = shell in ("pwsh", "powershell")
-                    drafts = reader.script(body, scope, depth=1, powershell=powershell)
-            except (UnclosedQuote, Malformed):
-                continue
-            for draft in drafts:
-                for name, line in env.lines.items():
-                    if name in draft.env and draft.env[name].value.s == env.values[name].s:
-                        draft.env[name].line = line
-                if image.s and draft.image is None:
-                    draft.image, draft.image_line = image, image.line
-                    draft.host.container = True
-                    words = split_string(container.get("options").text)
-                    DockerOptions([*words, Text.on("image", draft.line)], {}, None).apply(draft)
-            share(drafts, f"{context.path}#{job.line}")
-            context.drafts.extend(drafts)
-            context.absorb(reader)
+    for job in [doc.get("runs"), *(job for _, _, job in doc.get("jobs").pairs())]:
+        _job(context, job, top, known | _matrix(job))
+
+
+def _matrix(job: Node) -> dict[str, str]:
+    """Names of the matrix that have one value."""
+    out: dict[str, str] = {}
+    matrix = job.get("strategy", "matrix")
+    includes = matrix.get("include").elements()
+    for name, _, options in matrix.pairs():
+        values = options.elements()
+        single = len(values) == 1 and values[0].is_scalar and not includes
+        if name not in ("include", "exclude") and single:
+            out[f"matrix.{name}"] = values[0].s
+    if len(includes) == 1 and len(matrix.names()) == 1:
+        for name, _, value in includes[0].pairs():
+            out[f"matrix.{name}"] = value.s
+    return out
+
+
+def _job(context: Context, job: Node, top: Env, known: dict[str, str]) -> None:
+    job_env = _env(job.get("env"), top, known)
+    container = job.get("container")
+    image = image_text(container.get("image")) if container.is_map else container.text
+    image = _substitute(image, known, job_env)
+    options = split_string(container.get("options").text)
+    for step in job.get("steps").elements():
+        env = _env(step.get("env"), job_env, known)
+        reader = context.reader()
+        drafts = _step(context, reader, step, known, env)
+        for draft in drafts:
+            for name, line in env.lines.items():
+                if name in draft.env and draft.env[name].value.s == env.values[name].s:
+                    draft.env[name].line = line
+            if image.s and draft.image is None:
+                draft.image, draft.image_line = image, image.line
+                draft.host.container = True
+                DockerOptions([*options, Text.on("image", draft.line)], {}, None).apply(draft)
+        share(drafts, f"{context.path}#{job.line}")
+        context.drafts.extend(drafts)
+        context.absorb(reader)
+
+
+def _step(
+    context: Context, reader: Reader, step: Node, known: dict[str, str], env: Env
+) -> list[Draft]:
+    """`run:` of a step, or the container that its `uses:` names."""
+    run, uses = step.get("run"), step.get("uses").text
+    if uses.s.startswith("docker://"):
+        words = split_string(_substitute(step.get("with", "args").text, known, env))
+        return reader.image_command(uses.cut(len("docker://")), None, words, dict(env.values))
+    body = _substitute(run.get("command").text or run.text, known, env)
+    shell = step.get("shell").s
+    scope = inherit(env.values)
+    scope.outside.update(context.outside)
+    try:
+        if shell.startswith("python"):
+            return python.module(context, body)
+        powershell = shell in ("pwsh", "powershell")
+        return reader.script(body, scope, depth=1, powershell=powershell)
+    except (UnclosedQuote, Malformed):
+        return []
 
 
 def _env(node: Node, base: Env | None, known: dict[str, str]) -> Env:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kvbudget.gate.containers import env_file
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 _RUNTIME = re.compile(r"\$\{([^{}]*)\}")
+_MANIFEST = re.compile(r"^\s*apiVersion:", re.M)
 _ENGINE = re.compile(r"vllm|sglang")
 
 
@@ -111,6 +113,8 @@ def _resource(context: Context, block: Block) -> None:
             from kvbudget.gate.readers import kubernetes
 
             kubernetes.read_object(context, node, [])
+        else:
+            _script(context, node.text)
     elif kind.startswith(("kubernetes_", "google_cloud_run_")):
         for spec in block.walk():
             if spec.inner("container") or spec.inner("containers"):
@@ -134,6 +138,12 @@ def _resource(context: Context, block: Block) -> None:
 
 def _script(context: Context, text: Text) -> None:
     if "\n" not in text.s or not _ENGINE.search(text.s):
+        return
+    if _MANIFEST.search(text.s):
+        from kvbudget.gate.readers import manifests
+
+        with suppress(Malformed):
+            manifests.read_documents(context, documents(text), embedded=True)
         return
     reader = context.reader()
     try:

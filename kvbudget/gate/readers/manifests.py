@@ -84,13 +84,11 @@ def _is_kustomization(context: Context, doc: Node) -> bool:
 
 
 def _map(context: Context, doc: Node, *, embedded: bool, json: bool) -> None:
-    from kvbudget.gate.readers import ci, compose, configs, ecs, ray, values
+    from kvbudget.gate.readers import ci, commands, compose, configs, ecs, ray, values
 
     if compose.is_compose(doc):
         compose.read(context, doc)
-    elif doc.get("jobs").is_map and any(
-        v.get("steps").is_list or v.has("uses") for _, _, v in doc.get("jobs").pairs()
-    ):
+    elif ci.is_actions(doc):
         ci.read_actions(context, doc)
     elif ecs.containers(doc) is not EMPTY:
         ecs.read(context, doc)
@@ -111,11 +109,14 @@ def _map(context: Context, doc: Node, *, embedded: bool, json: bool) -> None:
     elif not embedded:
         if ci.read_gitlab(context, doc):
             return
+        before = len(context.drafts)
         values.read(context, doc)
+        if len(context.drafts) == before and not values.has_templates(context):
+            commands.read(context, doc)
 
 
 def _list(context: Context, doc: Node) -> None:
-    from kvbudget.gate.readers import ansible, configs, kubernetes, kustomize
+    from kvbudget.gate.readers import ansible, commands, configs, kubernetes, kustomize
 
     elements = [item for item in doc.elements() if item.is_map]
     if not elements:
@@ -128,6 +129,7 @@ def _list(context: Context, doc: Node) -> None:
         ansible.read(context, doc)
     else:
         objects = [item for item in elements if _is_object(item)]
-        for item in elements:
-            if item in objects:
-                kubernetes.read_object(context, item, objects)
+        for item in objects:
+            kubernetes.read_object(context, item, objects)
+        if not objects:
+            commands.read(context, doc)

@@ -18,6 +18,7 @@ from kvbudget.gate.hardware import card
 from kvbudget.gate.knowledge import engine, strong_fields
 from kvbudget.gate.nodes import Malformed
 from kvbudget.gate.program import inherit, share
+from kvbudget.gate.readers import python_containers
 from kvbudget.gate.readers.python_names import Names
 from kvbudget.gate.readers.python_values import (
     Items,
@@ -106,15 +107,36 @@ class _Visitor(Names):
             node.func, ast.Attribute
         ):
             self._mutate(node, last)
-        engine_name = python_names().get(last) or self._aliased(name)
-        if engine_name and self._is_engine(name, last, engine_name, node):
+        known = self.origin(node.func).rsplit(".", 1)[-1]
+        engine_name = python_names().get(known)
+        if engine_name and self._is_engine(name, known, engine_name, node):
             self._engine(node, engine_name)
+        elif self._container(node, name):
+            return
         elif _RUNNER.match(last) and node.args:
             self._runner(node)
         elif last == "split":
             self._list(node)
         elif last in _INSTALLERS:
             self._install(node)
+
+    def _container(self, node: ast.Call, name: str) -> bool:
+        """`containers.run(IMAGE, command=...)` and the like; their words are no argv of their own."""
+        docker = name.endswith(("containers.run", "containers.create"))
+        if not docker and not any(word.arg == "image" for word in node.keywords):
+            return False
+        keywords = Map()
+        if docker:
+            for key, item in zip(("image", "command"), node.args, strict=False):
+                keywords.put(key, self.value(item), self.line(item))
+        self._keywords(node, keywords)
+        if not python_containers.is_container(keywords):
+            return False
+        found = python_containers.drafts(self.context, keywords, self.line(node))
+        if found:
+            self.done.update(id(part) for part in ast.walk(node))
+            self.drafts += found
+        return bool(found)
 
     def _install(self, node: ast.Call) -> None:
         """Pins of an image that is built in code: `.pip_install("engine==1.2.3")`."""
@@ -125,10 +147,6 @@ class _Visitor(Names):
                 install = [Text.on(part, self.line(arg)) for part in ("pip", "install", word)]
                 reader.command(Command(install, {}), Scope())
         self.context.pins.extend(reader.pins)
-
-    def _aliased(self, name: str) -> str | None:
-        target = self.imports.get(name.split(".")[0], "")
-        return python_names().get(target.rsplit(".", 1)[-1]) if "." not in name else None
 
     def _is_engine(self, name: str, last: str, engine_name: str, node: ast.Call) -> bool:
         """By where the class comes from; of unknown origin, by a flag only that engine has."""

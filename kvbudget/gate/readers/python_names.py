@@ -169,6 +169,8 @@ class Names(Values):
                 self.scopes[-1][name] = known + (new if isinstance(new, str) else f" {HOLE}")
         elif isinstance(known, Items) and isinstance(new, Items) and not self.depth:
             known.items.extend(new.items)
+        elif isinstance(known, Map) and isinstance(new, Map) and not self.depth:
+            known.update(new)
         elif not isinstance(known, (Items, Map)):
             self.scopes[-1][name] = UNKNOWN
 

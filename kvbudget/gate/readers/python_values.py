@@ -121,6 +121,8 @@ class Values:
             return UNKNOWN
         if isinstance(node, ast.Attribute):
             return self._attribute(node)
+        if isinstance(node, ast.NamedExpr):
+            return self.value(node.value)
         if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
             return self._either(node)
         return UNKNOWN
@@ -250,6 +252,10 @@ class Values:
         if name.rsplit(".", 1)[-1] in ("field", "Field"):
             default = next((word.value for word in node.keywords if word.arg == "default"), None)
             return self.value(default) if default is not None else first
+        if name.endswith("types.DeviceRequest"):
+            out = Map()
+            self._keywords(node, out)
+            return out
         if name in ("vars", "dataclasses.asdict") and isinstance(first, Map):
             return first
         if name in _ENVIRON and node.args:

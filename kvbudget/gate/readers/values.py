@@ -25,10 +25,10 @@ def off(node: Node) -> bool:
 
 def read(context: Context, doc: Node) -> None:
     """Values of one chart, or of a chart of charts."""
-    _visit(context, doc, doc, 0, _has_templates(context))
+    _visit(context, doc, doc, 0, has_templates(context))
 
 
-def _has_templates(context: Context) -> bool:
+def has_templates(context: Context) -> bool:
     """True beside a Chart.yaml with templates: these say what the values start."""
     folder = PurePosixPath(context.path).parent
     if context.tree.read(str(folder / "Chart.yaml")) is None:
