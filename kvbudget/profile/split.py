@@ -73,7 +73,7 @@ def split(record: RankRecord, scene: Scene, job: Job, policy: Policy, model: Mod
         ProfileTerm.measured("weights_memory", found.weights, _weights_note(scene)),
         ProfileTerm.measured(
             "peak_activation_memory", found.activations,
-            f"{found.persistent:,} B stay, {found.transient:,} B are transient",
+            f"{format_size(found.persistent)} stay, {format_size(found.transient)} are transient",
         ),
         ProfileTerm.measured("non_torch_memory", found.non_torch, _no_driver(scene)),
         ProfileTerm(

@@ -62,7 +62,7 @@ def verdict_without_line(time: Timeline, facts: dict[str, Fact]) -> Verdict:
             None,
             False,
             (),
-            "no error, traceback or kill in this text",
+            _nothing_failed(time),
         )
     refused = None if named else only_refused(trouble, time)
     if refused is not None:
@@ -123,6 +123,15 @@ def verdict_without_line(time: Timeline, facts: dict[str, Fact]) -> Verdict:
         "unknown.insufficient_evidence", "unknown", phase, first.rank, True, (first.line,),
         why, tuple((c, "possible") for c in _FITS.get(phase or "", ())), (missing,),
     )  # fmt: skip
+
+
+def _nothing_failed(time: Timeline) -> str:
+    """What was looked for; a text that no engine wrote is likely the wrong one."""
+    if not time.reading.total_lines:
+        return "the text is empty"
+    said = "no error, traceback or kill in this text"
+    known = time.reading.hits or time.reading.engine
+    return said if known else f"{said}, nor any line of a known engine: is it the server's log?"
 
 
 def _phase(event: Event, time: Timeline) -> str | None:

@@ -141,3 +141,17 @@ def test_drift_prints_what_moved_and_says_how_much_stands(folder):
     assert {line.partition("  ")[0] for line in done.stdout.splitlines()} == {"file gone"}
     assert f"{len(done.stdout.splitlines())} steps: the cited lines of 0 stand" in done.stderr
     assert "does not look like the root of vllm's source" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("empty.log", "the text is empty"),
+        ("llama/config.json", "nor any line of a known engine"),
+        ("vllm.log", "no error, traceback or kill in this text\n"),
+    ],
+)
+def test_a_text_in_which_nothing_failed_may_be_the_wrong_one(folder, name, said):
+    done = run("oom-triage", name)
+    assert done.exit_code == 3
+    assert said in done.stdout
