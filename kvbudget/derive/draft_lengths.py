@@ -10,7 +10,7 @@ from kvbudget.formula.language import parse
 from kvbudget.formula.versions import holds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kvbudget.derive.gathered import Gathered
 
@@ -46,6 +46,11 @@ def draft_lengths(
     return lengths, {name: known[name] for name in known.keys() - lengths.keys()}
 
 
+def is_one_of(algorithm: str, words: Iterable[str]) -> bool:
+    """Whether an algorithm is among these words; engines take small letters too."""
+    return algorithm.casefold() in {word.casefold() for word in words}
+
+
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
@@ -55,11 +60,11 @@ def _fitting(
 ) -> Iterator[Mapping[str, Any]]:
     """Rows for this release, algorithm and architecture, in order."""
     version, architecture = release
-    algorithm = str(said.get("algorithm") or "").upper()
+    algorithm = str(said.get("algorithm") or "")
     for row in rows or ():
         if (
             holds(version, row.get("versions", "*"))
-            and algorithm in row.get("algorithms", [algorithm])
+            and is_one_of(algorithm, row.get("algorithms", [algorithm]))
             and architecture in row.get("architectures", [architecture])
         ):
             yield row

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount, Provenance
-from kvbudget.derive.draft_lengths import LENGTHS, draft_lengths
+from kvbudget.derive.draft_lengths import LENGTHS, draft_lengths, is_one_of
 from kvbudget.formula.versions import holds
 
 if TYPE_CHECKING:
@@ -45,8 +45,9 @@ def take_speculation(facts: Gathered, request: Request, engine: Engine, version:
         if holds(version, row["versions"]):
             amount = Amount.exact(row["value"], "req")
             facts.number(row["fact"], amount, _default(engine, version))
-    if request.model is not None and algorithm not in rule["draftless"]:
-        path = None if algorithm in rule["own_layers"] else str(said.get("model") or "")
+    if request.model is not None and not is_one_of(algorithm, rule["draftless"]):
+        own = is_one_of(algorithm, rule["own_layers"])
+        path = None if own else str(said.get("model") or "")
         facts.draft = _find(request.model, path)
         _take_draft(facts, rule, version, facts.draft, source)
     _take_lengths(facts, request, engine, version, said)

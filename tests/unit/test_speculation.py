@@ -118,10 +118,34 @@ def test_speculation_bounds_the_requests_and_cuts_the_sliding_pool_to_them():
     assert value(drafted, "max_running_requests") == 48
 
 
-@pytest.mark.parametrize("version", ["0.4.6.post5", "0.5.4"])
-def test_older_releases_add_tokens_for_drafts(version):
+@pytest.mark.parametrize(
+    ("version", "requests", "each"),
+    [("0.4.3.post3", 32, 5 * 4 + 8), ("0.4.6.post5", 48, 5 * 4 + 8), ("0.5.4", 48, 5 * 4 + 8),
+     ("0.5.7", 48, 0)],
+)  # fmt: skip
+def test_older_releases_add_tokens_for_drafts(version, requests, each):
     found = got("sglang", LLAMA, version, speculative_algorithm="EAGLE")
-    assert value(found, "draft_tokens") == 48 * (5 * 4 + 8)
+    assert value(found, "draft_tokens") == requests * each
+
+
+def test_small_letters_name_an_algorithm_too():
+    small, large = (
+        got("sglang", HYBRID, "0.5.23", tp_size=4, speculative_algorithm=word)
+        for word in ("ngram", "NGRAM")
+    )
+    assert value(small, "state_memory") == value(large, "state_memory")
+    assert small.notes == large.notes
+
+
+def test_the_drafts_own_block_is_what_it_verifies(tmp_path):
+    config = {**LLAMA_8B, "num_hidden_layers": 2, "dflash_config": {"block_size": 6}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    flags = {"tp_size": 4, "speculative_algorithm": "DFLASH", "max_mamba_cache_size": 50}
+    held = {}
+    for path in ("org/draft", str(tmp_path)):
+        found = got("sglang", HYBRID, "0.5.23", speculative_draft_model_path=path, **flags)
+        held[path] = value(found, "state_memory") // value(found, "state_bytes_per_request")
+    assert list(held.values()) == [51 + 11 * 16, 51 + 11 * 6]
 
 
 @pytest.mark.parametrize("text", ["", "null", "[1]", "{", "{'a': ", "9" * 5000, "('x',)"])
