@@ -237,7 +237,7 @@ class Model:
             raise MissingFact(
                 f"config.json does not say how wide a {method} weight is",
                 ("weights_memory", "quantization_config"),
-                "point at a folder with the safetensors files or their index, or state "
+                "point at a folder with the safetensors files or their index; derive and plan also take "
                 "--set weights_memory=SIZE (the engine prints it)",
             )
 

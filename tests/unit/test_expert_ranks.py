@@ -9,11 +9,13 @@ from kvbudget.derive.assemble import derive
 from kvbudget.derive.catalogue import find_gpu
 from kvbudget.derive.request import Request
 from kvbudget.model.activation import Batch, activation_peak
+from kvbudget.model.checkpoint import Tensor
 from kvbudget.model.config import model_from_config
 from kvbudget.model.eras import Setting
 from kvbudget.model.estimate import weights_memory
 from kvbudget.model.forward import forward_memory
 from kvbudget.model.parts import Ranks
+from kvbudget.profile.shards import Place, shard
 
 GPU = find_gpu("h200")
 MIXTRAL_CONFIG = {
@@ -180,3 +182,23 @@ def test_another_transport_is_said_to_be_left_out():
              "all2all_backend": "deepep_low_latency"}  # fmt: skip
     notes = derive(Request("vllm", None, MIXTRAL, GPU, flags=flags)).notes
     assert any("--all2all-backend" in note for note in notes)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_the_files_experts_are_spread_as_evenly_as_they_go(stacked):
+    """Eight experts over three ranks: three, three and two, each of them once."""
+    shape, at = (4096, 14336), "model.layers.0.block_sparse_moe.experts"
+    size = 2 * 4096 * 14336
+    if stacked:
+        tensors = [Tensor(f"{at}.down_proj", "BF16", (8, *shape), 8 * size, "f", 0)]
+    else:
+        tensors = [Tensor(f"{at}.{n}.w2.weight", "BF16", shape, size, "f", 0) for n in range(8)]
+    held = []
+    for rank in range(3):
+        found = shard(tensors, MIXTRAL, Place(rank, 3, ep=3))
+        pieces = [piece for pieces in found.buffers.values() for piece in pieces]
+        held.append(sum(piece.numel for piece in pieces) // (4096 * 14336))
+    assert held == [3, 3, 2]
+    assert held[0] == MIXTRAL.anatomy.layers[0].feed_forward[-1].rank_numel(
+        Ranks(3, ep=3)
+    ) // (4096 * 14336)  # fmt: skip
