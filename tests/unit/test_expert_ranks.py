@@ -13,7 +13,7 @@ from kvbudget.model.checkpoint import Tensor
 from kvbudget.model.config import model_from_config
 from kvbudget.model.eras import Setting
 from kvbudget.model.estimate import weights_memory
-from kvbudget.model.forward import forward_memory
+from kvbudget.model.forward import forward_memory, profile_pass
 from kvbudget.model.parts import Ranks
 from kvbudget.profile.shards import Place, shard
 
@@ -165,6 +165,17 @@ def test_a_kernel_that_works_in_parts_has_room_for_one():
     assert 2 * forward_memory(MIXTRAL, parts, 8192)[1] == forward_memory(MIXTRAL, whole, 8192)[1]
     beside = [forward_memory(MIXTRAL, era, 8192)[0] for era in (parts, whole)]
     assert beside[0] - beside[1] == 4 * 8192 * 4096 * 2  # the output is written part by part
+
+
+@pytest.mark.parametrize(
+    ("version", "room"),
+    [("0.8.5", 32768), ("0.11.2", 32768), ("0.12.0", 16384), ("0.14.1", 16384), ("0.17.1", 16384),
+     ("0.18.1", 10**6), ("0.33.0", 10**6)],
+)  # fmt: skip
+def test_how_many_tokens_an_expert_kernel_takes_at_a_time(version, room):
+    how = profile_pass(MIXTRAL, Setting("vllm", version, None, 1, 1, "nvlink", "9.0"))
+    assert how.workspace_rows(10**6) == room
+    assert how.workspace_rows(5) == 5
 
 
 def test_the_flag_reaches_the_derivation():
