@@ -57,6 +57,11 @@ def parse_size(text: str, option: str = "") -> int:
     except ArithmeticError as exc:
         hint = "write a number and a unit: 79.6GiB"
         raise InputError(f"{where}not a size: {text!r}", hint) from exc
+    if not match.group(2) and size != int(size):
+        raise InputError(
+            f"{where}{text.strip()} without a unit is a fraction of a byte",
+            f"write the unit: {text.strip()}GiB",
+        )
     if abs(size) >= LARGEST:
         raise InputError(f"{where}more than any machine holds: {text[:40]!r}", "check the unit")
     return int(size)

@@ -16,10 +16,14 @@ class Cards:
     """The wanted cards (index or UUID; none named is all). Raises InputError without a driver."""
 
     def __init__(self, wanted: tuple[str, ...]) -> None:
-        from kvbudget.gpu.nvml import open_nvml
+        from kvbudget.gpu.nvml import NoLibrary, open_nvml
 
         self._stack = ExitStack()
-        self._nvml = self._stack.enter_context(open_nvml())
+        try:
+            self._nvml = self._stack.enter_context(open_nvml())
+        except NoLibrary as error:
+            hint = "run where the GPU is; --url watches a server alone, --replay needs neither"
+            raise NoLibrary(error.what, hint) from error
         ids: list[int | str] = [int(name) if name.isdigit() else name for name in wanted]
         self._wanted = ids or list(range(self._nvml.count()))
         if not self._wanted:

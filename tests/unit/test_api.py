@@ -169,3 +169,8 @@ def test_the_page_about_the_library_runs(capsys, monkeypatch):
     assert (cause, seconds) == ("vram.logprobs_spike", "445.632")
     for name in ("explain_log", "oom_triage", "derive", "plan", "diff", "profile", "gate", "watch"):
         assert f"`{name}`" in page
+
+
+def test_the_package_alone_gives_the_library():
+    code = "import sys, kvbudget; assert 'kvbudget.api' not in sys.modules; kvbudget.api.derive"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -50,7 +50,7 @@ def test_sizes_are_read_in_the_unit_they_are_written(text, value):
     assert parse_size(text) == value
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "12 parsecs", "1.2.3GiB", "0x10"])
+@pytest.mark.parametrize("text", ["", "GiB", "12 parsecs", "1.2.3GiB", "0x10", "79.6"])
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(InputError):
         parse_size(text)

@@ -106,3 +106,17 @@ def test_an_alarm_is_explained_once_and_named_while_it_lasts(recording):
     alarmed = [line for line in out.splitlines() if "ALARM margin_eta" in line]
     assert len(alarmed) > 3
     assert [("falls by" in line) for line in alarmed] == [True] + [False] * (len(alarmed) - 1)
+
+
+def test_without_a_driver_the_hint_is_one_that_watch_can_follow(monkeypatch):
+    from kvbudget.gpu import nvml
+    from kvbudget.watch.cards import Cards
+
+    def absent():
+        raise nvml.NoLibrary("no NVIDIA driver on this machine", "--device cpu needs none")
+
+    monkeypatch.setattr(nvml, "open_nvml", absent)
+    with pytest.raises(nvml.NoLibrary) as told:
+        Cards(())
+    assert "--url" in told.value.hint
+    assert "--device" not in told.value.hint
