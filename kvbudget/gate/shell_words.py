@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
 from dataclasses import dataclass, field
 
@@ -9,6 +11,14 @@ from kvbudget.gate.shell_lex import Lexer, Part, Token
 from kvbudget.gate.source import HOLE, Text
 
 MAX_NESTING = 8
+MAX_ARITHMETIC = 120
+_COUNT = re.compile(r"#([A-Za-z_]\w*)\[[@*]\]")
+_NUMBERS = re.compile(r"[\d\s+*/%()<-]+")
+_OPERATORS = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv, ast.Div: operator.floordiv, ast.Mod: operator.mod,
+    ast.LShift: operator.lshift,
+}  # fmt: skip
 Variables = dict[str, list[Text]]
 """Name -> words (a scalar has one); an unknown value is one HOLE."""
 
@@ -120,6 +130,11 @@ class Words:
 
     def lookup(self, expr: str, line: int, depth: int = 0) -> str:
         """What `${expr}` gives; HOLE if that is not known."""
+        if expr.startswith("(("):
+            return self._arithmetic(expr[1:], line, depth)
+        if counted := _COUNT.fullmatch(expr):
+            items = self.scope.variables.get(counted.group(1), [Text.on(HOLE, line)])
+            return str(len(items)) if all(item.known for item in items) else HOLE
         if expr[:1] in ("(", "#", "!") or not expr:
             return HOLE
         if expr.lower().startswith("env:"):
@@ -156,6 +171,21 @@ class Words:
             self.scope.set(name, [Text.on(result, line)])
         return result
 
+    def _arithmetic(self, expr: str, line: int, depth: int) -> str:
+        """`$((2 * N))` of whole numbers and variables that hold them."""
+        if depth > MAX_NESTING:
+            return HOLE
+        said = re.sub(
+            r"\$?\{?([A-Za-z_]\w*)\}?", lambda m: self.lookup(m.group(1), line, depth + 1), expr
+        )
+        if len(said) > MAX_ARITHMETIC or not _NUMBERS.fullmatch(said):
+            return HOLE
+        try:
+            value = _evaluate(ast.parse(said.strip(), mode="eval").body)
+        except (SyntaxError, ValueError, ZeroDivisionError):
+            return HOLE
+        return str(value)
+
     def _nested(self, word: str, line: int, depth: int) -> str:
         tokens = Lexer(Text.on('"' + word.replace('"', "") + '"', line)).tokens()
         return "".join(
@@ -191,6 +221,21 @@ class Words:
                 parts.append(body.cut(at, end))
                 at = end
         return Text.join(parts)
+
+
+def _evaluate(node: ast.expr) -> int:
+    """Whole-number arithmetic as the shell does it. Raises ValueError for anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_evaluate(node.operand)
+    work = _OPERATORS.get(type(node.op)) if isinstance(node, ast.BinOp) else None
+    if work is None or not isinstance(node, ast.BinOp):
+        raise ValueError("not arithmetic of whole numbers")
+    left, right = _evaluate(node.left), _evaluate(node.right)
+    if isinstance(node.op, ast.LShift) and not 0 <= right < 64:
+        raise ValueError("too large")
+    return int(work(left, right))
 
 
 def _split(value: Text) -> list[Text]:

@@ -105,6 +105,11 @@ ONE: dict[str, tuple[Files, dict[str, Any]]] = {
         {"a.py": "from vllm import LLM as Engine\nkw = dict(max_model_len=64)\nkw |= {'max_num_seqs': 4}\nEngine(model=(m := 'own/a'), **kw)\n"},
         {"engine": "vllm", "line": 4, "model": "own/a", "flags": {"max_model_len": 64, "max_num_seqs": 4}},
     ),
+    "numbers that a shell works out": (
+        {"a.sh": 'N=4; C=(0 1)\nvllm serve own/a --max-model-len $((N * (1 << 4))) --max-num-seqs ${S:-$((2*N))} -tp ${#C[@]} -pp ${#D[@]} --block-size $((X*2))\n'},
+        {"line": 2, "flags": {"max_model_len": 64, "max_num_seqs": 8, "tensor_parallel_size": 2},
+         "unresolved": ["block_size", "pipeline_parallel_size"]},
+    ),
     "a list that ends with a reference": (
         terraform('concat(["--max-num-seqs", "4", "--model", var.model], ["-tp", "2"])'),
         {"model": "own/a", "flags": {"max_num_seqs": 4, "tensor_parallel_size": 2}},
