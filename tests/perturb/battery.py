@@ -27,7 +27,7 @@ TESTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("formulas/gate/*", ("tests/unit/test_gate_rules.py",)),
     ("formulas/metrics.yaml", (TABLES,)),
     ("formulas/profile_policies.yaml", (TABLES,)),
-    ("formulas/*/index.yaml", (TABLES, "tests/knowledge/test_draft_lengths.py")),
+    ("formulas/*/index.yaml", ("tests/knowledge/test_draft_lengths.py", TABLES)),
     ("formulas/transfer/*", (TABLES,)),
     ("formulas/*", ("tests/unit/test_formula_files.py", "tests/unit/test_sglang_formulas.py")),
 )
