@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kvbudget.errors import InputError
@@ -18,7 +19,9 @@ _DIGITS = 19
 
 
 def read_object(path: Path, hint: str | None = None) -> dict[str, Any]:
-    """The JSON object in `path`. Raises InputError naming the file, `hint` says what to do."""
+    """The JSON object in `path` (`-`: stdin). Raises InputError naming the file, `hint` what to do."""
+    if str(path) == "-":
+        return parse_object(sys.stdin.buffer.read(MAX_BYTES + 1), "-", hint)
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)

@@ -265,7 +265,7 @@ def open_nvml() -> Iterator[Nvml]:
         if getattr(exc, "value", None) in absent:
             raise NoLibrary(
                 f"no NVIDIA driver on this machine ({exc})",
-                "run where the GPU is; profile --device cpu, watch --url and --replay need none",
+                "run where the GPU is; --device cpu and --device fake need none",
             ) from exc
         raise NvmlFailed(f"the NVIDIA driver does not start: {exc}", type(exc).__name__) from exc
     try:

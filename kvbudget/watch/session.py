@@ -16,6 +16,7 @@ from kvbudget.errors import (
     KvbudgetError,
     MissingFact,
 )
+from kvbudget.logs.scan import open_input, unpacking
 from kvbudget.watch.alarms import Limits, State, Watcher
 from kvbudget.watch.samples import Sample, decode, encode
 from kvbudget.watch.sources import Endpoints, Live
@@ -102,13 +103,10 @@ def _readable(options: Options, stack: ExitStack) -> Iterator[Sample]:
 
 
 def _replayed(path: Path) -> Iterator[Sample]:
-    try:
-        with path.open("rb") as stream:
-            for number, line in enumerate(stream, 1):
-                if line.strip():
-                    yield decode(line, number, str(path))
-    except OSError as exc:
-        raise InputError(f"cannot read {path}: {exc.strerror}", "give a recording") from exc
+    with open_input(path) as stream, unpacking(str(path)):
+        for number, line in enumerate(stream, 1):
+            if line.strip():
+                yield decode(line, number, str(path))
 
 
 def judge(options: Options, sink: Sink) -> int:

@@ -155,3 +155,11 @@ def test_a_text_in_which_nothing_failed_may_be_the_wrong_one(folder, name, said)
     done = run("oom-triage", name)
     assert done.exit_code == 3
     assert said in done.stdout
+
+
+def test_json_and_recordings_come_from_stdin_too(folder):
+    for command in ("profile --replay -", "derive llama --from-profile -", "watch --replay -"):
+        error = CliRunner().invoke(app, command.split(), input="not a record\n").exception
+        assert isinstance(error, KvbudgetError)
+        assert error.what.startswith("-")
+        assert "JSON" in error.what
