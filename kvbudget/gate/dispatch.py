@@ -16,6 +16,7 @@ from kvbudget.gate.readers import (
     notebook,
     python,
     scripts,
+    toml,
     units,
 )
 from kvbudget.gate.readers.jinja import filled
@@ -45,6 +46,7 @@ _EXTENSIONS: dict[str, Callable[[Context], None]] = {
     "yaml": manifests.read,
     "yml": manifests.read,
     "json": manifests.read_json,
+    "toml": toml.read,
     "ipynb": notebook.read,
     "py": python.read,
     "ps1": scripts.read_powershell,
@@ -56,7 +58,7 @@ _EXTENSIONS: dict[str, Callable[[Context], None]] = {
     "md": scripts.read_markdown,
 }
 _JINJA_OF = ("yaml", "yml", "service", "sh")
-_NO_PROGRAM = ("env", "toml", "txt")
+_NO_PROGRAM = ("env", "txt")
 
 
 def dispatch(context: Context) -> None:

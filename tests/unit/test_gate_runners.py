@@ -105,6 +105,18 @@ ONE: dict[str, tuple[Files, dict[str, Any]]] = {
         {"a.py": "from vllm import LLM as Engine\nkw = dict(max_model_len=64)\nkw |= {'max_num_seqs': 4}\nEngine(model=(m := 'own/a'), **kw)\n"},
         {"engine": "vllm", "line": 4, "model": "own/a", "flags": {"max_model_len": 64, "max_num_seqs": 4}},
     ),
+    "settings of an engine in TOML": (
+        {"own.toml": '# own\nmodel = "own/a"\nmax_model_len = 64\n\nmax-num-seqs = 4\n'},
+        {"line": 2, "engine": "vllm", "model": "own/a", "flags": {"max_model_len": 64, "max_num_seqs": 4}},
+    ),
+    "a command of a TOML task": (
+        {"own.toml": '[tasks.get]\nrun = "pip list"\n[tasks.serve]\nrun = [\n  "pip list",\n  "vllm serve own/a --max-num-seqs 4",\n]\n'},
+        {"line": 6, "flags": {"max_num_seqs": 4}},
+    ),
+    "a script of a TOML task": (
+        {"pyproject.toml": '[tool.poe.tasks.serve]\nshell = """\nvllm serve own/a \\\n  --max-num-seqs 4\n"""\n'},
+        {"line": 3, "flags": {"max_num_seqs": 4}},
+    ),
     "numbers that a shell works out": (
         {"a.sh": 'N=4; C=(0 1)\nvllm serve own/a --max-model-len $((N * (1 << 4))) --max-num-seqs ${S:-$((2*N))} -tp ${#C[@]} -pp ${#D[@]} --block-size $((X*2))\n'},
         {"line": 2, "flags": {"max_model_len": 64, "max_num_seqs": 8, "tensor_parallel_size": 2},
@@ -164,3 +176,18 @@ def test_one_process(tmp_path: Path, name: str) -> None:
 )
 def test_text_is_no_command(tmp_path: Path, files: Files) -> None:
     assert judge(tmp_path, files).invocations == []
+
+
+def test_each_table_of_an_array_has_its_lines(tmp_path: Path) -> None:
+    text = "".join(f'[[own]]\nname = "{n}"\ncommand = "vllm serve own/{n}"\n' for n in "ab")
+    got = [(inv.line, inv.model) for inv in judge(tmp_path, {"own.toml": text}).invocations]
+    assert got == [(3, "own/a"), (6, "own/b")]
+
+
+def test_a_broken_file_names_its_language(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text("a = 1\nb = [vllm\n")
+    report = run(Request(root=tmp_path), Policy(base=tmp_path))
+    assert [(p.file, p.line, "TOML" in p.message) for p in report.problems] == [
+        ("own.toml", 2, True)
+    ]
+    assert report.exit_code == 2

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kvbudget.gate.context import Context
 
 _ENV = ("env", "envs", "environment", "environment_variables")
-_BY_NAME = ("scripts", "processes")
+_BY_NAME = ("scripts", "processes", "tasks")
 """Maps whose values are commands, whatever their keys."""
 MAX_LEVELS = 12
 
