@@ -75,7 +75,7 @@ class Weight:
             return self.numel
         if self.shard == "kv":
             return self.numel * max(1, self.heads // tp) // self.heads
-        if self.shard == "expert":
+        if self.shard == "expert" and self.experts:
             mine = -(-self.experts // ranks.ep)
             return -(-self.numel // self.experts * mine // ranks.expert_cuts)
         return -(-self.numel // tp)
