@@ -44,6 +44,10 @@ def judge(record: Record, model: Model, policy: Policy) -> Outcome:
         notes += rank.notes
     for budget in budgets:
         notes += budget.notes
+    if scene.kind == "cpu" and any(failure.kind == "oom" for failure in failures):
+        notes.append(
+            "real tensors did not fit: --device fake runs the same phases and takes no memory"
+        )
     modelled: list[dict[str, Any]] = []
     if worst is not None:
         modelled, said = beside_the_model(worst, model, job, policy, record)

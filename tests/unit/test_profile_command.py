@@ -135,6 +135,10 @@ def test_out_of_memory_is_exit_1():
     failure = document(done)["failure"]
     assert (failure["phase"], failure["kind"]) == ("weights", "oom")
     assert failure["requested"] > failure["free"]
+    real = run("--model", "tiny", "--device", "cpu", "--gpu-memory", "5MiB", "--format", "json")
+    assert real.returncode == 1
+    assert any("--device fake" in note for note in document(real)["notes"])
+    assert not any("--device fake" in note for note in document(done)["notes"])
 
 
 SEVENTY = {
