@@ -13,9 +13,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kvbudget.budget import Amount, Provenance
-    from kvbudget.derive.speculation import Draft
     from kvbudget.formula.registry import Engine
+    from kvbudget.model.config import Model
     from kvbudget.model.layers import LayerGroup
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What drafts. own_layers: prediction layers of the checkpoint itself, 0 where another does.
+
+    model: the draft's model where its folder is at hand. layers: layers of the draft with a
+    cache, None where nothing at hand says.
+    """
+
+    own_layers: int = 0
+    model: Model | None = None
+    layers: int | None = None
 
 
 @dataclass

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount, Provenance
 from kvbudget.derive.draft_lengths import LENGTHS, draft_lengths, is_one_of
+from kvbudget.derive.gathered import Draft
 from kvbudget.formula.versions import holds
 
 if TYPE_CHECKING:
@@ -17,19 +17,6 @@ if TYPE_CHECKING:
     from kvbudget.derive.request import Request
     from kvbudget.formula.registry import Engine
     from kvbudget.model.config import Model
-
-
-@dataclass(frozen=True)
-class Draft:
-    """What drafts. own_layers: prediction layers of the checkpoint itself, 0 where another does.
-
-    model: the draft's model where its folder is at hand. layers: layers of the draft with a
-    cache, None where nothing at hand says.
-    """
-
-    own_layers: int = 0
-    model: Model | None = None
-    layers: int | None = None
 
 
 def take_speculation(facts: Gathered, request: Request, engine: Engine, version: str) -> None:
