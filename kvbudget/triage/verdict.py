@@ -13,7 +13,7 @@ from kvbudget.triage.result import Verdict
 from kvbudget.triage.rules import Finding, Situation, neighbour_counted, page_rounding, who_asked
 from kvbudget.triage.sentence import Sentence
 from kvbudget.triage.timeline import Event, Timeline
-from kvbudget.triage.without_line import verdict_without_line
+from kvbudget.triage.without_line import outlived, verdict_without_line
 from kvbudget.units import format_amount
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def judge(reading: LogReading) -> Verdict:
     time = Timeline(reading)
     facts = _last_facts(reading)
     primary = _first_failure(time)
-    if primary is None:
+    if primary is None or outlived(primary, time):
         verdict = _from_figures(time, facts) or verdict_without_line(time, facts)
     else:
         verdict = _of(primary, time, facts)

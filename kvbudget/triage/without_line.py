@@ -25,6 +25,7 @@ _FITS = {
     "warmup": ("vram.sampler_warmup", "vram.runtime_buffers"),
     "runtime": ("vram.activation_runtime", "kv.pool_exhausted"),
 }
+_WARNINGS = frozenset(("kv.pool_pressure", "kv.connector_pool_full"))
 _KILLS = ("host.oom_killer", "host.killed_unproven")
 
 
@@ -132,6 +133,19 @@ def _nothing_failed(time: Timeline) -> str:
     said = "no error, traceback or kill in this text"
     known = time.reading.hits or time.reading.engine
     return said if known else f"{said}, nor any line of a known engine: is it the server's log?"
+
+
+def outlived(event: Event, time: Timeline) -> bool:
+    """A mere warning, and then an exception of another kind that nothing came after."""
+    if event.entry.fatal is not False or event.cause not in _WARNINGS:
+        return False
+    later = [
+        e for e in time.of_kind("frame")
+        if e.entry.id in ("generic.traceback", "generic.exception")
+        and e.position > event.position and e.line != event.line
+    ]  # fmt: skip
+    raised = any(e.entry.id == "generic.exception" and not e.quiet for e in later)
+    return raised and not _went_on(later, time)
 
 
 def _phase(event: Event, time: Timeline) -> str | None:

@@ -189,3 +189,63 @@ def test_a_request_longer_than_the_context_is_no_matter_of_memory(text: str, cau
     assert verdict.cause == cause
     if cause == "none.no_failure":
         assert "length (9000 >" in verdict.explanation
+
+
+PRESSED = "INFO 01-05 10:00:00 [loggers.py:1] Engine 000: Running: 30 reqs, Waiting: 12 reqs, Preemptions: 4, GPU KV cache usage: 99.1%\n"
+RAISED = (
+    "(EngineCore pid=1) ERROR 01-05 10:00:01 [core.py:1] Traceback (most recent call last):\n"
+    "(EngineCore pid=1) ERROR 01-05 10:00:01 [core.py:1] KeyError: 'x'\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (PRESSED, "kv.pool_pressure"),
+        (PRESSED + RAISED, "unknown.insufficient_evidence"),
+        (PRESSED + "BrokenPipeError: [Errno 32] Broken pipe\n" + PRESSED, "kv.pool_pressure"),
+        (
+            PRESSED + RAISED.replace("KeyError: 'x'", "CUDA out of memory."),
+            "vram.activation_runtime",
+        ),
+        ("WARNING Request 7: cannot store chunks\n" + RAISED, "unknown.insufficient_evidence"),
+    ],
+)
+def test_a_warning_is_not_what_the_engine_died_of(text: str, cause: str) -> None:
+    assert judge(read(text)).cause == cause
+
+
+def frame(file: str, function: str) -> str:
+    return f'  File "/x/sglang/srt/{file}", line 1, in {function}\n'
+
+
+@pytest.mark.parametrize(
+    ("inner", "cause"),
+    [
+        (frame("mem_cache/memory_pool.py", "set_kv_buffer"), "vram.activation_runtime"),
+        (frame("model_executor/cuda_graph_runner.py", "replay_prepare"), "vram.activation_runtime"),
+        (frame("model_executor/runner/decode_cuda_graph_runner.py", "load_batch"), "vram.activation_runtime"),
+        (frame("model_executor/runner/decode_cuda_graph_runner.py", "_capture"), "vram.graph_capture"),
+        (frame("mem_cache/kv_cache_configurator.py", "_build_mha_kv_pool"), "vram.kv_pool_alloc"),
+        (frame("mem_cache/unified_memory_pool.py", "__init__"), "vram.kv_pool_alloc"),
+    ],
+)  # fmt: skip
+def test_a_pool_in_use_is_not_a_pool_being_made(inner: str, cause: str) -> None:
+    serving = frame("managers/scheduler.py", "event_loop_overlap") if "activation" in cause else ""
+    text = f"Traceback (most recent call last):\n{serving}{inner}torch.OutOfMemoryError: CUDA out of memory.\n"
+    assert judge(read(text)).cause == cause
+
+
+@pytest.mark.parametrize(
+    ("line", "cause", "fatal"),
+    [
+        ("retract_decode: aborted last request 17 due to OOM", "kv.single_request_exceeds_pool", False),
+        ("AssertionError: No space left for only one request", "kv.single_request_exceeds_pool", True),
+        ("Request 17: cannot store 12 blocks", "kv.connector_pool_full", False),
+        ("retract_decode: aborted request 17, retraction host pool exhausted", "kv.connector_pool_full", False),
+        ("RuntimeError: HiSparse host mem pool alloc failed for 9 pages", "kv.connector_pool_full", True),
+    ],
+)  # fmt: skip
+def test_a_dropped_request_is_not_a_dead_server(line: str, cause: str, fatal: bool) -> None:
+    verdict = judge(read(f"[2026-01-05 10:00:00 TP0] {line}\n"))
+    assert (verdict.cause, verdict.fatal, verdict.rank) == (cause, fatal, "TP0")
