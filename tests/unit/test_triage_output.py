@@ -203,7 +203,10 @@ RAISED = (
     [
         (PRESSED, "kv.pool_pressure"),
         (PRESSED + RAISED, "unknown.insufficient_evidence"),
-        (PRESSED + "BrokenPipeError: [Errno 32] Broken pipe\n" + PRESSED, "kv.pool_pressure"),
+        (
+            PRESSED + "BrokenPipeError: [Errno 32] Broken pipe\n" + PRESSED.replace("30", "31"),
+            "kv.pool_pressure",
+        ),
         (
             PRESSED + RAISED.replace("KeyError: 'x'", "CUDA out of memory."),
             "vram.activation_runtime",
