@@ -25,13 +25,15 @@ MAX_RECURSION = 3
 class Context:
     """A file, the tree around it, and the drafts found in it.
 
-    `dispatch` reads a file inside the file (a here-document, a ConfigMap) as one of its name.
+    `dispatch` reads a file inside the file (a here-document, a ConfigMap) as one of its name,
+    `documents` parsed YAML inside it: readers meet each other here, not by importing each other.
     """
 
     path: str
     text: Text
     tree: Tree
     dispatch: Callable[[Context], None]
+    documents: Callable[[Context, list[Node], bool], None]
     outside: dict[str, str] = field(default_factory=dict)
     env: dict[str, Text] = field(default_factory=dict)
     """Variables that the process of this file is given."""
@@ -49,7 +51,14 @@ class Context:
 
     def inner(self, path: str, text: Text) -> Context:
         """A file inside this one."""
-        return Context(path, text, self.tree, self.dispatch, self.outside, depth=self.depth + 1)
+        return Context(
+            path, text, self.tree, self.dispatch, self.documents, self.outside,
+            depth=self.depth + 1,
+        )  # fmt: skip
+
+    def read(self, docs: list[Node], *, embedded: bool = False) -> None:
+        """Documents inside this file; `embedded` ones are no values of a chart."""
+        self.documents(self, docs, embedded)
 
     def reader(self) -> Reader:
         """A shell reader whose `source` and `--env-file` see the tree."""

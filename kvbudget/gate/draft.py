@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kvbudget.gate.source import HOLE, Text
 
 if TYPE_CHECKING:
-    from kvbudget.gate.readers.config_maps import Mounted
+    from kvbudget.gate.config_map import Mounted
 
 
 @dataclass

@@ -9,6 +9,7 @@ from kvbudget.gate.context import Context
 from kvbudget.gate.dispatch import dispatch
 from kvbudget.gate.invocation import Invocation, build
 from kvbudget.gate.nodes import Malformed
+from kvbudget.gate.readers.manifests import read_documents
 from kvbudget.gate.shell_lex import UnclosedQuote
 from kvbudget.gate.source import file_of
 from kvbudget.gate.tree import Found
@@ -56,7 +57,7 @@ def find(tree: Tree, outside: dict[str, str] | None = None) -> Result:
         if text is None:
             continue
         result.texts[item.path] = text
-        context = Context(item.path, text, tree, dispatch, outside or {})
+        context = Context(item.path, text, tree, dispatch, read_documents, outside or {})
         _guard(result, item, lambda context=context: dispatch(context))  # type: ignore[misc]
         overlays += context.overlays
         for draft in context.drafts:

@@ -16,7 +16,7 @@ from kvbudget.gate.knowledge import engine, engine_names, strong_fields
 from kvbudget.gate.source import Text
 
 if TYPE_CHECKING:
-    from kvbudget.gate.readers.config_maps import ConfigMap
+    from kvbudget.gate.config_map import ConfigMap
 
 MAX_BYTES = 1 << 20
 _NEVER = {".git", "node_modules", ".venv", "vendor", "third_party", "site-packages"}

@@ -167,7 +167,7 @@ def _template(context: Context, node: Node, variables: dict[str, str]) -> None:
 
 def _defined(context: Context, node: Node, variables: dict[str, str]) -> None:
     """Objects of Kubernetes, a compose project or chart values inside a task."""
-    from kvbudget.gate.readers import manifests, values
+    from kvbudget.gate.readers import values
 
     given = [
         node.get(key)
@@ -184,7 +184,7 @@ def _defined(context: Context, node: Node, variables: dict[str, str]) -> None:
             for doc in docs:
                 values.read(context, doc)
         else:
-            manifests.read_documents(context, docs)
+            context.read(docs)
 
 
 def _filled(node: Node, variables: dict[str, str]) -> Node:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from kvbudget.gate.config_map import ConfigMap, Mounted
 from kvbudget.gate.containers import env_file
 from kvbudget.gate.nodes import Malformed, Node, documents
 from kvbudget.gate.readers.variables import Env, read_env
@@ -18,28 +17,6 @@ if TYPE_CHECKING:
     from kvbudget.gate.context import Context
 
 _KUSTOMIZATIONS = ("kustomization", "Kustomization")
-
-
-@dataclass
-class ConfigMap:
-    """One ConfigMap: of a manifest, of a chart's template or made by a kustomization."""
-
-    name: str
-    file: str
-    chart: str | None = None
-    data: dict[str, Text] = field(default_factory=dict)
-
-    def goes_by(self, name: str, chart: str | None) -> bool:
-        """True for the name; one with an unknown part (a release's) counts within its chart."""
-        if self.name != name or not name:
-            return False
-        return HOLE not in name or (
-            chart == self.chart is not None and name.strip(HOLE + "-") != ""
-        )
-
-    def key_of(self, key: str) -> str:
-        """What a file of this map is called where it is marked as read by its user."""
-        return f"{self.file}#{self.name}/{key}"
 
 
 # ---- where they stand ------------------------------------------------------------------------
@@ -180,24 +157,6 @@ def container_env(context: Context, container: Node, base: Env | None = None) ->
         return value_of(context, reference.get("name").s, reference.get("key").s)
 
     return read_env(container.get("env"), env, source)
-
-
-@dataclass
-class Mounted:
-    """A file of a ConfigMap as a container sees it; `mark` tells that somebody refers to it."""
-
-    text: Text
-    file: str
-    mark: str
-
-
-def named(files: dict[str, Mounted], words: list[Text]) -> list[Mounted]:
-    """Those of the files that a command line names."""
-    return [
-        file
-        for path, file in files.items()
-        if any(re.search(rf"(?<![\w./-]){re.escape(path)}(?![\w./-])", word.s) for word in words)
-    ]
 
 
 def mounted(context: Context, container: Node, pod: Node) -> dict[str, Mounted]:

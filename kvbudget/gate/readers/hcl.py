@@ -110,9 +110,7 @@ def _resource(context: Context, block: Block) -> None:
     if kind.startswith("kubernetes_manifest"):
         node = block.attr("manifest")
         if node.is_map:
-            from kvbudget.gate.readers import kubernetes
-
-            kubernetes.read_object(context, node, [])
+            context.read([node])
         else:
             _script(context, node.text)
     elif kind.startswith(("kubernetes_", "google_cloud_run_")):
@@ -140,10 +138,8 @@ def _script(context: Context, text: Text) -> None:
     if "\n" not in text.s or not _ENGINE.search(text.s):
         return
     if _MANIFEST.search(text.s):
-        from kvbudget.gate.readers import manifests
-
         with suppress(Malformed):
-            manifests.read_documents(context, documents(text), embedded=True)
+            context.read(documents(text), embedded=True)
         return
     reader = context.reader()
     try:

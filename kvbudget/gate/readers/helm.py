@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 from kvbudget.gate.readers.helm_functions import (
     MISSING,
@@ -15,9 +16,6 @@ from kvbudget.gate.readers.helm_functions import (
 )
 from kvbudget.gate.source import HOLE, Text
 
-if TYPE_CHECKING:
-    from kvbudget.gate.readers.template import Chart
-
 ACTION = re.compile(
     r"\{\{-?\s*(/\*.*?\*/|(?:\"(?:[^\"\\]|\\.)*\"|`[^`]*`|[^\"`}]|\}(?!\}))*?)\s*-?\}\}|\{%-?.*?-?%\}",
     re.S,
@@ -28,6 +26,16 @@ _OBJECT = re.compile(
     r"^\s*(kind|containers|image|apiVersion|spec)\s*:|vllm serve|launch_server|entrypoints", re.M
 )
 MAX_INCLUDE = 12
+
+
+@dataclass
+class Chart:
+    """What the templates of a chart refer to."""
+
+    values: Any = MISSING
+    version: str | None = None
+    defines: dict[str, Text] = field(default_factory=dict)
+    """Named templates."""
 
 
 class Renderer:

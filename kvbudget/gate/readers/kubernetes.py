@@ -99,10 +99,8 @@ def _config_map(context: Context, obj: Node, objects: list[Node]) -> None:
                 inner.drafts = reader.script(text, depth=1)
                 context.absorb(reader)
         elif key.endswith((".yaml", ".yml")):
-            from kvbudget.gate.readers import manifests
-
             with suppress(Malformed):
-                manifests.read_documents(inner, documents(text), embedded=True)
+                inner.read(documents(text), embedded=True)
         for draft in inner.drafts:
             draft.config_base = mark
         context.drafts.extend(inner.drafts)

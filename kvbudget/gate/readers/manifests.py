@@ -51,7 +51,7 @@ def read_json(context: Context) -> None:
 
 
 def read_documents(
-    context: Context, docs: list[Node], *, embedded: bool = False, json: bool = False
+    context: Context, docs: list[Node], embedded: bool = False, *, json: bool = False
 ) -> None:
     """Documents of one file, joined where they refer to each other."""
     objects = [doc for doc in docs if _is_object(doc)]

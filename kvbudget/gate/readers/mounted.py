@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from kvbudget.gate.config_map import named
 from kvbudget.gate.program import inherit
 from kvbudget.gate.readers import config_maps, pods
 from kvbudget.gate.readers.config_maps import container_env
@@ -29,7 +30,7 @@ def scripts(context: Context, pod: Node) -> list[Draft]:
             *word_list(container.get("args"), env),
         ]
         files = config_maps.mounted(context, container, pod)
-        found = {file.mark: file.text for file in config_maps.named(files, words)}
+        found = {file.mark: file.text for file in named(files, words)}
         said = " ".join(word.s for word in words)
         for config in config_maps.beside(context):
             for key, text in config.data.items():

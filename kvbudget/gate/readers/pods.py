@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kvbudget.gate.config_map import named
 from kvbudget.gate.engines import image_engine
 from kvbudget.gate.hardware import card
 from kvbudget.gate.nodes import EMPTY, Node
@@ -128,7 +129,7 @@ def container_drafts(
     args = word_list(container.get("args"), env)
     image = image_text(container.get("image"))
     files = config_maps.mounted(context, container, pod)
-    context.tree.consumed.update(file.mark for file in config_maps.named(files, [*command, *args]))
+    context.tree.consumed.update(file.mark for file in named(files, [*command, *args]))
     reader = context.reader()
     drafts = reader.image_command(
         image if image.s else None, command or None, args, dict(env.values), depth=0

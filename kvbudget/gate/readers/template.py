@@ -7,57 +7,55 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from kvbudget.gate.nodes import Malformed, documents
-from kvbudget.gate.readers.helm import ACTION, OPENS, Renderer
-from kvbudget.gate.readers.helm_functions import MISSING
+from kvbudget.gate.readers.helm import ACTION, OPENS, Chart, Renderer
 from kvbudget.gate.source import Text
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
 
 
-class Chart:
+def _chart(context: Context) -> Chart:
     """values.yaml, Chart.yaml and the named templates around a file."""
+    chart = Chart()
+    root = chart_root(context)
+    files = [found.path for found in context.tree.files]
+    if root is None:
+        beside = PurePosixPath(context.path).parent
+        helpers = [name for name in files if PurePosixPath(name).parent == beside]
+        _helpers(chart, context, [name for name in helpers if name.endswith(".tpl")])
+        return chart
+    prefix = f"{root}/" if root else ""
+    if context.tree.read(f"{prefix}values.yaml") is not None:
+        chart.values = _yaml(context, f"{prefix}values.yaml") or {}
+    about = _yaml(context, f"{prefix}Chart.yaml") or {}
+    if isinstance(about, dict):
+        chart.version = str(about.get("appVersion")) if about.get("appVersion") else None
+    names = [name for name in files if name.startswith(f"{prefix}templates/")]
+    _helpers(chart, context, [*names, f"{prefix}templates/_helpers.tpl"])
+    return chart
 
-    def __init__(self, context: Context) -> None:
-        self.values: Any = MISSING
-        self.version: str | None = None
-        self.defines: dict[str, Text] = {}
-        root = chart_root(context)
-        files = [found.path for found in context.tree.files]
-        if root is None:
-            beside = PurePosixPath(context.path).parent
-            helpers = [name for name in files if PurePosixPath(name).parent == beside]
-            self._helpers(context, [name for name in helpers if name.endswith(".tpl")])
-            return
-        prefix = f"{root}/" if root else ""
-        if context.tree.read(f"{prefix}values.yaml") is not None:
-            self.values = _yaml(context, f"{prefix}values.yaml") or {}
-        chart = _yaml(context, f"{prefix}Chart.yaml") or {}
-        if isinstance(chart, dict):
-            self.version = str(chart.get("appVersion")) if chart.get("appVersion") else None
-        names = [name for name in files if name.startswith(f"{prefix}templates/")]
-        self._helpers(context, [*names, f"{prefix}templates/_helpers.tpl"])
 
-    def _helpers(self, context: Context, names: list[str]) -> None:
-        for name in dict.fromkeys(names):
-            text = context.tree.read(name)
-            if text is not None and "define" in text.s:
-                self._define(text)
+def _helpers(chart: Chart, context: Context, names: list[str]) -> None:
+    for name in dict.fromkeys(names):
+        text = context.tree.read(name)
+        if text is not None and "define" in text.s:
+            _define(chart, text)
 
-    def _define(self, text: Text) -> None:
-        spans = list(ACTION.finditer(text.s))
-        for index, match in enumerate(spans):
-            head = re.match(r"define\s+\"([^\"]+)\"", match.group(1) or "")
-            if not head:
-                continue
-            depth = 1
-            for later in spans[index + 1 :]:
-                word = (later.group(1) or "").split(" ", 1)[0]
-                depth += word in OPENS
-                depth -= word == "end"
-                if depth == 0:
-                    self.defines[head.group(1)] = text.cut(match.end(), later.start())
-                    break
+
+def _define(chart: Chart, text: Text) -> None:
+    spans = list(ACTION.finditer(text.s))
+    for index, match in enumerate(spans):
+        head = re.match(r"define\s+\"([^\"]+)\"", match.group(1) or "")
+        if not head:
+            continue
+        depth = 1
+        for later in spans[index + 1 :]:
+            word = (later.group(1) or "").split(" ", 1)[0]
+            depth += word in OPENS
+            depth -= word == "end"
+            if depth == 0:
+                chart.defines[head.group(1)] = text.cut(match.end(), later.start())
+                break
 
 
 def chart_root(context: Context) -> str | None:
@@ -94,35 +92,31 @@ def _yaml(context: Context, path: str) -> Any:  # noqa: ANN401 - YAML
 
 def read(context: Context) -> None:
     """Resolve, then read as YAML; where that fails, look at the words line by line."""
-    from kvbudget.gate.readers import manifests
-
     text = rendered(context)
     try:
         docs = documents(text)
     except Malformed:
         loose(context, text)
         return
-    manifests.read_documents(context, docs)
+    context.read(docs)
     if not context.drafts and any("\n" in d.s for d in docs if d.is_scalar):
         loose(context, text)
 
 
 def rendered(context: Context) -> Text:
     """The text with what its chart says; the rest is a hole."""
-    return Renderer(Chart(context)).render(context.text)
+    return Renderer(_chart(context)).render(context.text)
 
 
 def loose(context: Context, text: Text) -> None:
     """A template that is no YAML even so: documents are tried one by one."""
-    from kvbudget.gate.readers import manifests
-
     rows = text.split_lines()
     chunk: list[Text] = []
     for row in [*rows, Text.on("---", 0)]:
         if row.s.strip() == "---":
             if chunk:
                 try:
-                    manifests.read_documents(context, documents(Text.join(chunk, "\n")))
+                    context.read(documents(Text.join(chunk, "\n")))
                 except Malformed:
                     _repair(context, chunk)
             chunk = []
@@ -132,8 +126,6 @@ def loose(context: Context, text: Text) -> None:
 
 def _repair(context: Context, rows: list[Text]) -> None:
     """Leave out lines that keep the rest from being YAML (at most a few)."""
-    from kvbudget.gate.readers import manifests
-
     kept = list(rows)
     for _ in range(12):
         try:
@@ -144,5 +136,5 @@ def _repair(context: Context, rows: list[Text]) -> None:
                 return
             kept = [row for row in kept if row not in bad]
             continue
-        manifests.read_documents(context, docs)
+        context.read(docs)
         return

@@ -21,8 +21,6 @@ _PART = re.compile(r"[\w-]+|\"[^\"]*\"|'[^']*'")
 
 def read(context: Context) -> None:
     """A TOML file. Raises Malformed with the line."""
-    from kvbudget.gate.readers import manifests
-
     text = context.text
     try:
         values = tomllib.loads(text.s)
@@ -33,7 +31,7 @@ def read(context: Context) -> None:
         raise Malformed("TOML", int(at.group(1)) if at else 1, str(exc)) from None
     except RecursionError:
         raise Malformed("TOML", 1, "nested too deeply") from None
-    manifests.read_documents(context, [_node(values, (), _places(text), text)])
+    context.read([_node(values, (), _places(text), text)])
 
 
 def _places(text: Text) -> dict[tuple[str, ...], Text]:

@@ -51,9 +51,7 @@ def _visit(context: Context, node: Node, root: Node, depth: int, templated: bool
         _llm_d(context, node)
         return
     if node.is_map and node.has("kind") and node.has("apiVersion"):
-        from kvbudget.gate.readers import kubernetes
-
-        kubernetes.read_object(context, node, [])
+        context.read([node])
         return
     if not templated and _container(context, node, root):
         return
