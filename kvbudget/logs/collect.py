@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, BinaryIO
 from kvbudget.knowledge.patterns import PatternSet, load_patterns
 from kvbudget.logs.engines import engines, traces
 from kvbudget.logs.figures import facts_of
-from kvbudget.logs.match import Hit, Matcher, Record, records
+from kvbudget.logs.match import Hit, Matcher, records
 from kvbudget.logs.scan import Literals, lines, open_input, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kvbudget.facts import Fact
+    from kvbudget.logs.record import Record
 
 EVERYTHING = 1 << 20
 """Inputs up to this size (bytes) are looked at whole, so that hard wraps can be undone."""

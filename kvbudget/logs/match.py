@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kvbudget.logs.clean import rank_before, starts_record, strip_colours, strip_stamps
+from kvbudget.logs.record import Record
 from kvbudget.logs.speaker import Speaker
 
 if TYPE_CHECKING:
@@ -19,23 +20,6 @@ if TYPE_CHECKING:
 MAX_PARTS = 13
 """Physical lines that one record may span."""
 _SPACES = re.compile(r"(?<=\S) {2,}")
-
-
-@dataclass(slots=True)
-class Record:
-    """One message: its physical lines (cleaned), the first one's number, who printed it."""
-
-    numbers: list[int]
-    parts: list[str]
-    raw: list[str]
-    rank: str | None
-    complete: bool = True
-    speaker: str | None = None
-    """rank whose traceback this message ends, where its own line bears no tag"""
-
-    @property
-    def line(self) -> int:
-        return self.numbers[0]
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kvbudget.logs.clean import strip_stamps
 
 if TYPE_CHECKING:
-    from kvbudget.logs.match import Record
+    from kvbudget.logs.record import Record
 
 _OPENS = ("Traceback (most recent call last)", "hit an exception")
 _BODY = re.compile(r'\s*(?:File ["~/]|Traceback \(most recent|\.\.\. |\[Previous line repeated)|\s')

@@ -14,7 +14,8 @@ from kvbudget.triage.causes import PHASES
 if TYPE_CHECKING:
     from kvbudget.facts import Fact
     from kvbudget.logs.collect import LogReading
-    from kvbudget.logs.match import Hit, Record
+    from kvbudget.logs.match import Hit
+    from kvbudget.logs.record import Record
 
 _TEXT = 400
 _QUIET_LEVEL = re.compile(r"(?<!NCCL )\b(?:WARN|WARNING|INFO|DEBUG)\b")
