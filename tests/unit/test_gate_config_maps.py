@@ -7,25 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kvbudget.gate.evaluate import Report, Request, run
 from kvbudget.gate.invocation import record
-from kvbudget.gate.policy import Policy
+from tests.unit.gate_files import Files, sound
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-Files = dict[str, str]
-
-
-def judge(root: Path, files: Files) -> Report:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(dedent(text))
-    report = run(Request(root=root), Policy(base=root))
-    assert [problem.message for problem in report.problems] == []
-    return report
-
 
 POD = """\
     apiVersion: apps/v1
@@ -136,12 +122,12 @@ ONE: dict[str, tuple[Files, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", ONE)
 def test_one_process(tmp_path: Path, name: str) -> None:
     files, expected = ONE[name]
-    got = [record(inv) for inv in judge(tmp_path, files).invocations]
+    got = [record(inv) for inv in sound(tmp_path, files).invocations]
     assert [{key: inv[key] for key in expected} for inv in got] == [expected]
 
 
 def test_a_script_of_another_file_runs_as_its_pod_says(tmp_path: Path) -> None:
-    report = judge(tmp_path, {
+    report = sound(tmp_path, {
         "k/cm.yaml": "kind: ConfigMap\napiVersion: v1\nmetadata: {name: own-run}\ndata:\n  go.sh: |\n    exec vllm serve $MODEL \\\n      --gpu-memory-utilization 0.97 -tp 2\n",
         "k/d.yaml": """\
             apiVersion: v1
@@ -165,7 +151,7 @@ def test_a_script_of_another_file_runs_as_its_pod_says(tmp_path: Path) -> None:
 
 
 def test_two_overlays_that_only_set_a_variable(tmp_path: Path) -> None:
-    report = judge(tmp_path, {
+    report = sound(tmp_path, {
         "base/d.yaml": POD, "base/kustomization.yaml": "resources: [d.yaml]\n",
         "dev/kustomization.yaml": over("0.5"), "prod/kustomization.yaml": over("0.97"),
     })  # fmt: skip

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kvbudget.gate.evaluate import Report, Request, run
 from kvbudget.gate.invocation import record
-from kvbudget.gate.policy import Policy
+from tests.unit.gate_files import judge
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from kvbudget.gate.evaluate import Report
 
 RELEASE = """\
     apiVersion: helm.toolkit.fluxcd.io/v2
@@ -114,14 +114,6 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
         {"gpu_type": "L4"},
     ),
 }
-
-
-def judge(root: Path, files: dict[str, str]) -> Report:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(dedent(text))
-    return run(Request(root=root), Policy(base=root))
 
 
 def rules(report: Report) -> list[str]:

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kvbudget.gate.evaluate import Report, Request, run
 from kvbudget.gate.invocation import record
-from kvbudget.gate.policy import Policy
+from tests.unit.gate_files import Files, judge
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-Files = dict[str, str]
-
-
-def judge(root: Path, files: Files) -> Report:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(dedent(text))
-    return run(Request(root=root), Policy(base=root))
-
 
 ONE: dict[str, tuple[Files, dict[str, Any]]] = {
     "python -c in a pod": (

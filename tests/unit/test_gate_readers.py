@@ -6,23 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kvbudget.gate.evaluate import Report, Request, run
 from kvbudget.gate.invocation import record
-from kvbudget.gate.policy import Policy
+from tests.unit.gate_files import Files, judge
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-Files = dict[str, str]
-
-
-def judge(root: Path, files: Files) -> Report:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return run(Request(root=root), Policy(base=root))
-
 
 CASES: dict[str, tuple[Files, dict[str, Any]]] = {
     "shell variables": (

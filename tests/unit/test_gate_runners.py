@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kvbudget.gate.evaluate import Report, Request, run
 from kvbudget.gate.invocation import record
-from kvbudget.gate.policy import Policy
+from tests.unit.gate_files import Files, judge, sound
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-Files = dict[str, str]
-
-
-def judge(root: Path, files: Files) -> Report:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(dedent(text))
-    report = run(Request(root=root), Policy(base=root))
-    assert [problem.message for problem in report.problems] == []
-    return report
 
 
 def terraform(args: str) -> Files:
@@ -160,7 +146,7 @@ ONE: dict[str, tuple[Files, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", ONE)
 def test_one_process(tmp_path: Path, name: str) -> None:
     files, expected = ONE[name]
-    got = [record(inv) for inv in judge(tmp_path, files).invocations]
+    got = [record(inv) for inv in sound(tmp_path, files).invocations]
     assert [{key: inv[key] for key in expected} for inv in got] == [expected]
 
 
@@ -175,18 +161,17 @@ def test_one_process(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_text_is_no_command(tmp_path: Path, files: Files) -> None:
-    assert judge(tmp_path, files).invocations == []
+    assert sound(tmp_path, files).invocations == []
 
 
 def test_each_table_of_an_array_has_its_lines(tmp_path: Path) -> None:
     text = "".join(f'[[own]]\nname = "{n}"\ncommand = "vllm serve own/{n}"\n' for n in "ab")
-    got = [(inv.line, inv.model) for inv in judge(tmp_path, {"own.toml": text}).invocations]
+    got = [(inv.line, inv.model) for inv in sound(tmp_path, {"own.toml": text}).invocations]
     assert got == [(3, "own/a"), (6, "own/b")]
 
 
 def test_a_broken_file_names_its_language(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text("a = 1\nb = [vllm\n")
-    report = run(Request(root=tmp_path), Policy(base=tmp_path))
+    report = judge(tmp_path, {"own.toml": "a = 1\nb = [vllm\n"})
     assert [(p.file, p.line, "TOML" in p.message) for p in report.problems] == [
         ("own.toml", 2, True)
     ]

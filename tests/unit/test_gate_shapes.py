@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kvbudget.gate.evaluate import Report, Request, run
 from kvbudget.gate.invocation import record
-from kvbudget.gate.policy import Policy
+from tests.unit.gate_files import judge
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from kvbudget.gate.evaluate import Report
 
 POD = """\
     apiVersion: apps/v1
@@ -26,14 +26,6 @@ POD = """\
             image: vllm/vllm-openai
             args: [--model, own/k]
 """
-
-
-def judge(root: Path, files: dict[str, str]) -> Report:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(dedent(text))
-    return run(Request(root=root), Policy(base=root))
 
 
 def one(report: Report) -> dict[str, Any]:
