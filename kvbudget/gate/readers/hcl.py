@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kvbudget.gate.containers import env_file
-from kvbudget.gate.hcl_parse import Block, parse, variables
+from kvbudget.gate.hcl_parse import parse, variables
 from kvbudget.gate.nodes import Malformed, Node, documents, words_of
 from kvbudget.gate.program import share
 from kvbudget.gate.readers import pods
@@ -19,6 +19,7 @@ from kvbudget.gate.units import binary_size, is_count
 
 if TYPE_CHECKING:
     from kvbudget.gate.context import Context
+    from kvbudget.gate.hcl_block import Block
 
 _MIB = 1 << 20
 _RUNTIME = re.compile(r"\$\{([^{}]*)\}")
