@@ -8,19 +8,25 @@ from typing import TYPE_CHECKING
 
 from kvbudget.triage.causes import CONFIDENCES, catalogue, weaker
 from kvbudget.triage.owners import frames_near, owner_of
+from kvbudget.triage.refine import (
+    BARE,
+    NO_BUDGET,
+    UNKNOWN,
+    budget_words,
+    negative_figure,
+    refined,
+)
 from kvbudget.triage.refused import refused_for_length
 from kvbudget.triage.result import Verdict
-from kvbudget.triage.rules import Finding, Situation, neighbour_counted, page_rounding, who_asked
+from kvbudget.triage.rules import Situation, neighbour_counted
 from kvbudget.triage.sentence import Sentence
 from kvbudget.triage.timeline import Event, Timeline
 from kvbudget.triage.without_line import outlived, verdict_without_line
-from kvbudget.units import format_amount
 
 if TYPE_CHECKING:
     from kvbudget.facts import Fact
     from kvbudget.logs.collect import LogReading
 
-BARE = "vram.capacity_exceeded"
 CHAIN = 120
 """Lines within which a second message may be about the same failure (chained exceptions)."""
 _MORE_EXACT = frozenset(
@@ -106,7 +112,7 @@ def _as_printed(source: Event, ordered: list[Event]) -> Event:
 
 def _supersedes(new: Event, old: Event) -> bool:
     near = abs(new.line - old.line) <= CHAIN
-    if old.cause == "unknown.insufficient_evidence":
+    if old.cause == UNKNOWN:
         return near and new.cause != old.cause
     if old.entry.fatal is False and new.entry.fatal is not False:
         return True
@@ -128,7 +134,7 @@ def _supersedes(new: Event, old: Event) -> bool:
 
 
 def _of(event: Event, time: Timeline, facts: dict[str, Fact]) -> Verdict:
-    cause = event.cause or "unknown.insufficient_evidence"
+    cause = event.cause or UNKNOWN
     here = time.facts_at(event.record)
     near = frames_near(event, time)
     owner = owner_of(near)
@@ -147,71 +153,15 @@ def _of(event: Event, time: Timeline, facts: dict[str, Fact]) -> Verdict:
     sentence = Sentence.of(here)
     if not sentence.has_figures and cause in _MORE_EXACT:
         sentence = _chained(event, time) or sentence
-    finding: Finding | None = None
-    if cause == "unknown.insufficient_evidence":
-        pinned = next((e for e in near if e.cause == "host.pinned_alloc_failed"), None)
-        if pinned is not None:
-            finding = Finding(
-                "host.pinned_alloc_rejected",
-                "likely",
-                "a pinned host buffer was being created when the call was refused as invalid",
-                "pinned_rejected",
-                "offload_init",
-                (pinned.line,),
-            )
-    elif cause == BARE:
-        around = "\n".join(p for r in time.reading.records[:400] for p in r.parts)
-        finding = who_asked(
-            Situation(
-                event,
-                sentence,
-                phase,
-                owner,
-                tuple(near),
-                facts,
-                around,
-                starting=_starting(event, time),
-                shown_by=shown_by if owner is None else None,
-            )
-        )
-    elif cause == "vram.collective_buffers" and any(
-        e.entry.id == "frame.destroy_group" for e in near
-    ):
-        finding = Finding(
-            "not_oom.secondary_symptom",
-            "likely",
-            "the communicator was being torn down: the failure came before",
-            "teardown",
-            "teardown",
-        )
-    elif cause == "vram.kv_budget_nonpositive":
-        finding = neighbour_counted(facts)
-        figure = _negative(facts)
-        if finding is None and figure is not None:
-            finding = Finding(
-                cause,
-                "certain",
-                f"the KV budget is {format_amount(float(figure.value), figure.unit)}: not positive",
-                "negative_budget",
-                "kv_sizing",
-                (figure.line,),
-            )
-    elif cause == "kv.pool_exhausted":
-        finding = page_rounding(facts)
-    elif (
-        cause == "vram.wake_up_no_room"
-        and event.entry.confidence != "certain"
-        and owner is not None
-        and owner.entry.phase in ("weights", "kv_alloc")
-    ):
-        finding = Finding(
-            owner.cause or cause,
-            "possible",
-            "the allocator of sleep mode was refused at a first allocation",
-            "first_allocation",
-            owner.entry.phase,
-            (owner.line,),
-        )
+    finding = refined(
+        cause,
+        Situation(
+            event, sentence, phase, owner, tuple(near), facts,
+            "\n".join(p for r in time.reading.records[:400] for p in r.parts),
+            starting=_starting(event, time),
+            shown_by=shown_by if owner is None else None,
+        ),
+    )  # fmt: skip
     lines: tuple[int, ...] = tuple(range(event.line, event.end_line + 1))[:4]
     confidence, why, rule = event.entry.confidence, event.entry.doc, None
     if finding is not None:
@@ -223,7 +173,7 @@ def _of(event: Event, time: Timeline, facts: dict[str, Fact]) -> Verdict:
     missing: tuple[str, ...] = ()
     if cause == BARE:
         missing = ("the frames above the allocator sentence, or the last start-up line before it",)
-    elif cause == "vram.kv_budget_nonpositive" and confidence != "certain":
+    elif cause == NO_BUDGET and confidence != "certain":
         missing = (
             "the memory-profiling figures before this line, which tell a neighbour from a model that is too large",
         )
@@ -252,17 +202,9 @@ def _starting(event: Event, time: Timeline) -> bool:
     )
 
 
-def _negative(facts: dict[str, Fact]) -> Fact | None:
-    for name in ("kv_cache_memory", "kv_cache_tokens_profiled"):
-        fact = facts.get(name)
-        if fact is not None and isinstance(fact.value, int | float) and fact.value < 0:
-            return fact
-    return None
-
-
 def _from_figures(time: Timeline, facts: dict[str, Fact]) -> Verdict | None:
     """A negative KV figure is a failure whether or not its exception was pasted."""
-    figure = _negative(facts)
+    figure = negative_figure(facts)
     if figure is None:
         return None
     neighbour = neighbour_counted(facts)
@@ -270,16 +212,16 @@ def _from_figures(time: Timeline, facts: dict[str, Fact]) -> Verdict | None:
         return Verdict(
             neighbour.cause, neighbour.confidence, "kv_sizing", figure.rank, True,
             (figure.line, *neighbour.lines), neighbour.why,
-            (("vram.kv_budget_nonpositive", "possible"),), rule=neighbour.rule,
+            ((NO_BUDGET, "possible"),), rule=neighbour.rule,
         )  # fmt: skip
     return Verdict(
-        "vram.kv_budget_nonpositive",
+        NO_BUDGET,
         "certain",
         "kv_sizing",
         figure.rank,
         True,
         (figure.line,),
-        f"the KV budget is {format_amount(float(figure.value), figure.unit)}: weights and peak exceed the share",
+        f"the KV budget is {budget_words(figure)}: weights and peak exceed the share",
         rule="negative_budget",
     )
 
