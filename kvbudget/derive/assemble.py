@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kvbudget.budget import Amount, Provenance, Term
 from kvbudget.derivation import Derivation
+from kvbudget.derive.carried import carried_pool, carry
 from kvbudget.derive.flags import (
     check_value,
     in_release,
@@ -122,11 +123,14 @@ def _run(
         unset = by_itself.get(name) == value
         kind: ProvenanceKind = "engine_default" if unset else "flag"
         facts.text(name, value, Provenance(kind, f"{engine.name} {version}"))
-    _take_evidence(facts, request, programs)
+    changed = _take_evidence(facts, request, engine, programs)
     _take_card(facts, request)
     take_flags(facts, request, engine, version)
     _take_model(facts, request, engine, version, stage)
     run = evaluate(programs, facts.facts())
+    pool = carried_pool(engine, request.evidence, changed)
+    if pool is not None and pool not in facts.provenance:
+        run = carry(facts, run, programs, request.evidence, pool, changed[0])
     wanted = facts.value("max_model_len")
     longest = run.amount("max_model_len_that_fits")
     if wanted is not None and facts.texts.get("max_model_len_auto") and longest is not None:
@@ -154,8 +158,10 @@ def _one_rank(
     )  # fmt: skip
 
 
-def _take_evidence(facts: Gathered, request: Request, programs: list[Program]) -> None:
-    """`--set` first, then what a log or profile printed.
+def _take_evidence(
+    facts: Gathered, request: Request, engine: Engine, programs: list[Program]
+) -> list[str]:
+    """`--set` first, then what a log or profile printed; -> facts of flags that it lacks.
 
     A flag given beside a log asks "what if", unless the log has the same: then the log's results
     make way for the arithmetic.
@@ -166,13 +172,15 @@ def _take_evidence(facts: Gathered, request: Request, programs: list[Program]) -
         flag for name, value in request.flags.items()
         if not _says(request.evidence.get((flag := known[name]).fact), value)
     ]  # fmt: skip
+    facts_changed = [flag.fact for flag in changed]
+    carried = carried_pool(engine, request.evidence, facts_changed)
     gone = []
     for source in (request.stated, request.evidence):
         for name, item in source.items():
             if source is request.evidence and name in request.flags:
                 continue
             if source is request.evidence and changed and name in outcomes:
-                gone += [name] if item.provenance.kind == "log" else []
+                gone += [name] if item.provenance.kind == "log" and name != carried else []
                 continue
             _put(facts, name, item)
     if gone:
@@ -181,6 +189,7 @@ def _take_evidence(facts: Gathered, request: Request, programs: list[Program]) -
             f"{', '.join(flag.cli[0] for flag in changed)}: computed anew from the log's terms, "
             "and modelled where it prints none"
         )
+    return facts_changed
 
 
 def _says(item: Evidence | None, value: FlagValue) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from importlib import resources
@@ -320,18 +321,45 @@ def test_where_a_term_comes_from_is_a_public_word(models):
     assert not got["flags"]["engine_core"]["set"]
 
 
-def test_a_flag_beside_a_log_asks_what_if_unless_the_log_has_the_same(models, tmp_path):
-    log = tmp_path / "s.log"
-    log.write_text(
-        "INFO 01-02 03:04:04 [core.py:1] Initializing a V1 LLM engine (v0.25.1) with config: x\n"
-        "INFO 01-02 03:04:04 [utils.py:2] non-default args: {'gpu_memory_utilization': 0.91}\n"
-        "INFO 01-02 03:04:05 [gpu_worker.py:1] Available KV cache memory: 50.25 GiB\n"
-    )
-    pools = {}
-    for share in (None, "0.91", "0.93"):
-        given = () if share is None else ("--gpu-memory-utilization", share)
-        _, got = call(models / "llama", "--gpu", "h100-80gb", "--from-log", log, *given)
-        pools[share] = got["result"]["kv_cache_memory"]
-        told = [n for n in got["notes"] if n.startswith("kv_cache_memory of the log made way for")]
-        assert bool(told) is (share == "0.93")
-    assert pools[None] == pools["0.91"] == round(50.25 * 2**30) != pools["0.93"]
+WHAT_IF = (
+    "INFO 01-02 03:04:04 [core.py:1] Initializing a V1 LLM engine (v0.25.1) with config: x\n"
+    "INFO 01-02 03:04:04 [utils.py:2] non-default args: {'gpu_memory_utilization': 0.91}\n"
+    "INFO 01-02 03:04:05 [gpu_worker.py:1] Available KV cache memory: 50.25 GiB\n"
+)
+
+
+def what_if(models, tmp_path, *flags, text=WHAT_IF):
+    (tmp_path / "s.log").write_text(text)
+    _, got = call(models / "llama", "--gpu", "h100-80gb", "--from-log", tmp_path / "s.log", *flags)
+    gave_way = any(n.startswith("kv_cache_memory of the log made way for") for n in got["notes"])
+    return got, got["result"]["kv_cache_memory"], gave_way
+
+
+def test_a_log_that_has_the_flag_keeps_its_figures(models, tmp_path):
+    for flags in ((), ("--gpu-memory-utilization", "0.91")):
+        assert what_if(models, tmp_path, *flags)[1:] == (round(50.25 * 2**30), False)
+
+
+def test_the_logs_pool_moves_with_the_share_alone(models, tmp_path):
+    """What is held back was measured, printed or not: requested_memory is all that moves."""
+    got, pool, gave_way = what_if(models, tmp_path, "--gpu-memory-utilization", "0.83")
+    total = next(t["value"] for t in got["terms"] if t["name"] == "total_memory")
+    request = math.ceil(total * 0.83) - math.ceil(total * 0.91)
+    assert (pool, gave_way) == (round(50.25 * 2**30) + request, False)
+    (term,) = [t for t in got["terms"] if t["name"] == "kv_cache_memory"]
+    assert term["provenance"]["kind"] == "derived"
+    assert "s.log:3" in term["provenance"]["source"]
+    assert (
+        0.01 * 2**30 < term["high"] - term["low"] < 0.02 * 2**30
+    )  # the printed digits, and the card's
+
+
+def test_another_flag_or_an_unknown_share_has_the_terms_modelled(models, tmp_path):
+    share = ("--gpu-memory-utilization", "0.83")
+    _, both, gave_way = what_if(models, tmp_path, *share, "--max-num-batched-tokens", "16384")
+    assert gave_way
+    unsaid = "".join(line for line in WHAT_IF.splitlines(True) if "non-default" not in line)
+    _, modelled, gave_way = what_if(models, tmp_path, *share, text=unsaid)
+    assert gave_way
+    _, carried, _ = what_if(models, tmp_path, *share)
+    assert len({both, modelled, carried}) == 3
