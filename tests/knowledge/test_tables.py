@@ -181,6 +181,9 @@ DEFAULTS = {
         ("0.5.23", "schedule_conservativeness"): 1.0, ("0.5.9", "hicache_ratio"): 2.0,
         ("0.5.23", "hicache_size"): 0, ("0.5.23", "hicache_host_memory_fraction"): 0.8,
         ("0.5.23", "watchdog_timeout"): 300, ("0.5.23", "decode_log_interval"): 40,
+        ("0.5.23", "ep_num_redundant_experts"): 0,
+        ("0.5.7", "speculative_ngram_max_bfs_breadth"): 10,
+        ("0.5.7", "speculative_ngram_max_match_window_size"): 12,
     },
 }  # fmt: skip
 
@@ -205,7 +208,9 @@ FROM_ONE = {
     "sglang": "chunked_prefill_size max_prefill_tokens max_running_requests max_total_tokens "
     "context_length cuda_graph_max_bs cuda_graph_max_bs_decode cuda_graph_max_bs_prefill page_size "
     "tp_size pp_size dp_size ep_size dcp_size max_mamba_cache_size speculative_num_draft_tokens "
-    "speculative_num_steps speculative_eagle_topk",
+    "speculative_num_steps speculative_eagle_topk speculative_ngram_max_bfs_breadth "
+    "speculative_ngram_max_match_window_size speculative_dflash_block_size "
+    "speculative_dspark_block_size",
 }
 FROM_ZERO = {
     "vllm": "swap_space cpu_offload_gb kv_offloading_size optimization_level "
@@ -272,6 +277,12 @@ def test_figures_of_the_engine_in_its_index():
     longest = {row["longest"] for row in index["batch_rules"] if "longest" in row}
     assert longest == {32 * 1024}  # V0 cuts prefills of longer models
     assert {row["least"] for row in index["batch_rules"] if "least" in row} == {5120}  # media
+
+
+def test_shared_experts_stay_whole_where_both_divisions_are_on():
+    rule = load_yaml(knowledge_file("formulas", "vllm", "index.yaml"))["expert_ranks"]
+    above = [row["above"] for row in rule["shared_whole"] if "above" in row]
+    assert above == [{"tensor_parallel_size": 1, "data_parallel_size": 1}]
 
 
 def test_cautions_begin_at_two_ranks_and_at_no_chunk():
