@@ -77,6 +77,11 @@ def says_engine(text: str) -> bool:
     return any(name in text for name in (*engine_names(), *data()["launchers"]))
 
 
+def only_asks(words: list[Text]) -> bool:
+    """True for a command line that has the options printed and starts nothing (`--help=page`)."""
+    return any(word.s.split("=", 1)[0] in data()["asks"] for word in words)
+
+
 def find_engine(words: list[Text]) -> tuple[str, int, list[Text]] | None:
     """Engine, index of its program token, and the words behind it."""
     commands = {entry["command"]: name for name, entry in data()["engines"].items()}

@@ -144,15 +144,25 @@ def _lines(draft: Draft) -> list[int]:
 
 def _distinct(found: list[tuple[str, Draft]]) -> list[tuple[str, Draft]]:
     """Each process once, however often its text was met."""
-    seen: set[Key] = set()
+    seen: dict[Key, set[tuple[str, ...]]] = {}
     out: list[tuple[str, Draft]] = []
     for path, draft in found:
         key = _key(path, draft)
-        if key in seen and draft.words and draft.line == draft.image_line:
-            # an image shared through an anchor: the process stands where its arguments do
-            draft.line = draft.words[0].line
-            key = _key(path, draft)
+        said = tuple(word.s for word in draft.words)
+        if key in seen and (draft.line == draft.image_line or _another(draft, said, seen[key])):
+            # an image shared through an anchor, or a loop that writes several processes:
+            # this one stands where its own arguments do
+            for word in draft.words:
+                draft.line = word.line
+                if (key := _key(path, draft)) not in seen:
+                    break
         if key not in seen:
-            seen.add(key)
+            seen[key] = set()
             out.append((key[0], draft))
+        seen[key].add(said)
     return out
+
+
+def _another(draft: Draft, said: tuple[str, ...], before: set[tuple[str, ...]]) -> bool:
+    """True for words that are known and were not met before: not the same text read twice."""
+    return said not in before and all(word.known for word in draft.words)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kvbudget.gate import values
 from kvbudget.gate.draft import Draft, EnvValue, Host, gpu_ids
 from kvbudget.gate.images import Image, engine_release, moving, parse_image, release
-from kvbudget.gate.knowledge import Engine, engine, memory_env
+from kvbudget.gate.knowledge import Engine, engine, memory_env, secret
 from kvbudget.gate.nodes import Malformed, Node, documents
 from kvbudget.gate.settings import Setting, Settings
 
@@ -74,7 +74,7 @@ class Invocation:
     def other_flags(self) -> dict[str, Any]:
         """Everything else that was understood."""
         return {
-            name: setting.value
+            name: "***" if secret(name) else setting.value
             for name, setting in self.settings.values.items()
             if not self.engine.options[name].memory and name not in ("model", "model_path")
         }
@@ -218,13 +218,15 @@ def _model(inv: Invocation, draft: Draft) -> None:
 
 
 def _model_name(draft: Draft) -> Text | None:
-    for index, word in enumerate(draft.words):
-        flag, sep, _ = word.s.partition("=")
-        if flag in ("--model-name", "--model_name", "-n"):
-            if sep:
-                return word.cut(len(flag) + 1)
-            if index + 1 < len(draft.words):
-                return draft.words[index + 1]
+    """A launcher's own words for the model: what it loads before what it is called."""
+    for names in (("--model-id", "--model_id"), ("--model-name", "--model_name", "-n")):
+        for index, word in enumerate(draft.words):
+            flag, sep, _ = word.s.partition("=")
+            if flag in names:
+                if sep:
+                    return word.cut(len(flag) + 1)
+                if index + 1 < len(draft.words):
+                    return draft.words[index + 1]
     return None
 
 

@@ -103,6 +103,11 @@ def memory_env(name: str) -> bool:
     return name in exact or name.startswith(prefixes)
 
 
+def secret(field: str) -> bool:
+    """True for a flag whose value no report repeats."""
+    return field in load("gate/options.yaml")["secrets"]
+
+
 def variable_lives(name: str) -> dict[str, dict[str, Any]]:
     """Variables of an engine that only some of its releases read."""
     found: dict[str, dict[str, Any]] = load("gate/options.yaml")["env"]["lives"].get(name, {})

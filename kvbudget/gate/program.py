@@ -13,6 +13,7 @@ from kvbudget.gate.engines import (
     find_engine,
     image_engine,
     is_silent,
+    only_asks,
     quotes_text,
     says_engine,
     silent_anywhere,
@@ -100,7 +101,9 @@ class Reader:
         found = find_engine(words)
         if found is not None:
             engine, program, rest = found
-            if any(base(word.s) in silent_anywhere() for word in words[:program]):
+            if only_asks(rest) or any(
+                base(word.s) in silent_anywhere() for word in words[:program]
+            ):
                 return []
             draft = Draft(engine, words[program].line, words=[w for w in rest if w.s != "2>&1"])
             self._wrappers(words[:program], draft)
@@ -192,7 +195,7 @@ class Reader:
         drafts: list[Draft] = []
         if words:
             drafts = self.words(words, env, None, depth + 1)
-        if not drafts and not entrypoint:
+        if not drafts and not entrypoint and not only_asks(command):
             engine = image_engine(image, command)
             if engine:
                 args = command[1:] if command and command[0].s == "serve" else command

@@ -26,6 +26,8 @@ _OBJECT = re.compile(
     r"^\s*(kind|containers|image|apiVersion|spec)\s*:|vllm serve|launch_server|entrypoints", re.M
 )
 MAX_INCLUDE = 12
+ROOT = "."
+"""The chart as a value: what `.` is at the top and `$` everywhere."""
 
 
 @dataclass
@@ -36,6 +38,22 @@ class Chart:
     version: str | None = None
     defines: dict[str, Text] = field(default_factory=dict)
     """Named templates."""
+
+
+class Span:
+    """One action; `{{-` and `-}}` take the blanks and line breaks beside them along."""
+
+    __slots__ = ("body", "end", "match", "start")
+
+    def __init__(self, match: re.Match[str], text: str) -> None:
+        self.match = match
+        self.body = (match.group(1) or "").strip()
+        self.start, self.end = match.span()
+        whole = match.group()
+        while whole.startswith("{{-") and self.start and text[self.start - 1].isspace():
+            self.start -= 1
+        while whole.endswith("-}}") and self.end < len(text) and text[self.end].isspace():
+            self.end += 1
 
 
 class Renderer:
@@ -49,43 +67,44 @@ class Renderer:
 
     def render(self, text: Text) -> Text:
         """The text with its actions resolved."""
-        spans = list(ACTION.finditer(text.s))
+        spans = [Span(match, text.s) for match in ACTION.finditer(text.s)]
         return self._span(text, spans, 0, len(spans), 0, len(text.s))
 
     def _span(
-        self, text: Text, spans: list[re.Match[str]], first: int, last: int, start: int, end: int
+        self, text: Text, spans: list[Span], first: int, last: int, start: int, end: int
     ) -> Text:
         parts: list[Text] = []
         at = start
         index = first
         while index < last:
-            match = spans[index]
-            parts.append(text.cut(at, match.start()))
-            body = (match.group(1) or "").strip()
+            span = spans[index]
+            parts.append(text.cut(at, max(at, span.start)))
+            body = span.body
             word = body.split(None, 1)[0] if body else ""
-            line = text.lines[match.start()]
-            at = match.end()
+            line = text.lines[span.match.start()]
+            at = span.end
             if word in OPENS:
                 close, branches = self._block(spans, index, last)
                 parts.append(self._branch(text, spans, word, body, index, close, branches))
-                at = spans[close].end() if close < last else end
+                at = spans[close].end if close < last else end
                 index = close + 1
                 continue
-            if match.group().startswith("{%"):
+            if span.match.group().startswith("{%"):
                 index += 1
                 continue
             value = self._action(body)
-            if value and not (value == HOLE and _alone(text.s, match)):
-                parts.append(Text.on(value, line))
+            if value and not (value == HOLE and _alone(text.s, span.match)):
+                gap = " " if value == HOLE and span.start < span.match.start() else ""
+                parts.append(Text.on(gap + value, line))
             index += 1
-        parts.append(text.cut(at, end))
+        parts.append(text.cut(at, max(at, end)))
         return Text.join(parts)
 
-    def _block(self, spans: list[re.Match[str]], index: int, last: int) -> tuple[int, list[int]]:
+    def _block(self, spans: list[Span], index: int, last: int) -> tuple[int, list[int]]:
         depth = 1
         branches: list[int] = []
         for at in range(index + 1, last):
-            word = (spans[at].group(1) or "").split(None, 1)[:1]
+            word = spans[at].body.split(None, 1)[:1]
             word_text = word[0] if word else ""
             if word_text in OPENS:
                 depth += 1
@@ -100,7 +119,7 @@ class Renderer:
     def _branch(
         self,
         text: Text,
-        spans: list[re.Match[str]],
+        spans: list[Span],
         word: str,
         body: str,
         index: int,
@@ -110,14 +129,14 @@ class Renderer:
         if word == "define":
             return Text("", [])
         edges = [index, *branches, close]
-        end_at = spans[close].start() if close < len(spans) else len(text.s)
+        end_at = spans[close].start if close < len(spans) else len(text.s)
         for number in range(len(edges) - 1):
             head, tail = edges[number], edges[number + 1]
-            start = spans[head].end()
-            stop = spans[tail].start() if tail < len(spans) else end_at
+            start = spans[head].end
+            stop = spans[tail].start if tail < len(spans) else end_at
             condition = body[len(word) :].strip()
             if number:
-                said = (spans[head].group(1) or "").split(None, 1)
+                said = spans[head].body.split(None, 1)
                 condition = said[1].strip() if len(said) > 1 else ""
                 if condition.startswith("if "):
                     condition = condition[3:]
@@ -141,7 +160,7 @@ class Renderer:
     def _with(
         self,
         text: Text,
-        spans: list[re.Match[str]],
+        spans: list[Span],
         head: int,
         tail: int,
         start: int,
@@ -158,7 +177,7 @@ class Renderer:
     def _range(
         self,
         text: Text,
-        spans: list[re.Match[str]],
+        spans: list[Span],
         value: Any,  # noqa: ANN401 - template value
         condition: str,
         head: int,
@@ -255,15 +274,15 @@ class Renderer:
         if re.fullmatch(r"-?\d*\.\d+", word):
             return float(word)
         if word == ".":
-            return self.dots[-1] if self.dots else "."
+            return self.dots[-1] if self.dots else ROOT
         if word.startswith("$."):
             return self._path(None, word[2:])
         if word.startswith("$"):
             name, _, rest = word[1:].partition(".")
             if not name:
-                return "."
+                return ROOT
             base = self.variables.get(name, MISSING)
-            return descend(base, rest.split(".")) if rest else base
+            return self._within(base, rest) if rest else base
         if word.startswith("."):
             inner = self.dots[-1] if self.dots else None
             return self._path(inner, word[1:])
@@ -278,8 +297,17 @@ class Renderer:
         if parts[0] in ("Release", "Chart", "Capabilities", "Files", "Template"):
             return MISSING
         if dot is not None and dot is not MISSING:
-            return descend(dot, parts)
+            return self._within(dot, path)
         return MISSING
+
+    def _within(self, base: Any, path: str) -> Any:  # noqa: ANN401 - template value
+        """A path under a value, which may be the chart itself or a dict that holds it."""
+        first, _, rest = path.partition(".")
+        if base == ROOT:
+            return self._path(None, path)
+        if rest and isinstance(base, dict) and base.get(first) == ROOT:
+            return self._path(None, rest)
+        return descend(base, path.split("."))
 
     def _function(self, name: str, args: list[Any]) -> Any:  # noqa: ANN401 - template value
         if name == "default":
@@ -298,6 +326,8 @@ class Renderer:
             return logic(name, args)
         if name in ("include", "template"):
             return self._include(args)
+        if name == "dict" and len(args) % 2 == 0:
+            return dict(zip(map(str, args[::2]), args[1::2], strict=True))
         if name in ("tpl",):
             value = args[0] if args else MISSING
             return self.render(Text.on(value, 0)).s if isinstance(value, str) else value

@@ -44,20 +44,26 @@ def read_object(context: Context, obj: Node, objects: list[Node]) -> None:
         draft.annotations.update(annotations)
 
 
+_GROUP = (
+    ("leaderWorkerTemplate", "size"), ("leaderWorkerPattern", "size"), ("multinode", "nodeCount"),
+)  # fmt: skip
+"""Where an object says how many pods serve as one process."""
+
+
 def _workload(context: Context, obj: Node, objects: list[Node]) -> None:
     extra: dict[str, str] = {}
-    size = obj.get("spec", "leaderWorkerTemplate", "size")
-    nodes = 1
-    if is_count(size.s):
-        extra["LWS_GROUP_SIZE"] = size.s
-        nodes = int(size.s)
+    nodes: dict[int, int] = {}
     for found in obj.walk():
+        size = next((found.get(*path).s for path in _GROUP if found.get(*path).present), "")
+        if is_count(size):
+            extra["LWS_GROUP_SIZE"] = size
+            nodes.update((id(below), int(size)) for below in found.walk())
         node = _pod(found)
         if node.get("containers").is_list:
             drafts = pods.pod_drafts(context, node, extra=extra)
             drafts += mounted.scripts(context, node)
             for draft in drafts:
-                draft.host.nodes = nodes
+                draft.host.nodes = nodes.get(id(found), 1)
             context.drafts.extend(drafts)
 
 
