@@ -48,13 +48,17 @@ _EXTENSIONS: dict[str, Callable[[Context], None]] = {
     "json": manifests.read_json,
     "toml": toml.read,
     "ipynb": notebook.read,
-    "py": python.read,
+    "py": notebook.read_python,
     "ps1": scripts.read_powershell,
     "sh": scripts.read_shell,
     "bash": scripts.read_shell,
     "zsh": scripts.read_shell,
     "sbatch": scripts.read_shell,
     "slurm": scripts.read_shell,
+    "job": scripts.read_shell,
+    "pbs": scripts.read_shell,
+    "lsf": scripts.read_shell,
+    "ksh": scripts.read_shell,
     "md": scripts.read_markdown,
 }
 _JINJA_OF = ("yaml", "yml", "service", "sh")

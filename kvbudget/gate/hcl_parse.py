@@ -74,6 +74,8 @@ class Parser:
         line = self.line()
         if self.s[self.at] == '"':
             name = self.string().s
+        elif self.s[self.at] == "(":
+            name = self._computed()
         else:
             match = _IDENT.match(self.s, self.at)
             if not match:
@@ -218,6 +220,16 @@ class Parser:
                 raise self.fail(f"unexpected {self.s[self.at]!r}")
         self.depth -= 1
         return Node.sequence(items, line)
+
+    def _computed(self) -> str:
+        """The key in `(var.name) = value`."""
+        start = self.at
+        self.at += 1
+        self._opaque()
+        word = self.s[start + 1 : self.at].strip()
+        self.at = min(self.at + 1, len(self.s))
+        found = self.values.get(word)
+        return found.s if found is not None and found.is_scalar else HOLE
 
     def _object(self, line: int) -> Node:
         self.at += 1

@@ -22,7 +22,7 @@ MAX_BYTES = 1 << 20
 _NEVER = {".git", "node_modules", ".venv", "vendor", "third_party", "site-packages"}
 _EXTENSIONS = {
     "sh", "bash", "zsh", "ps1", "yaml", "yml", "json", "ipynb", "py", "toml", "hcl", "sbatch",
-    "slurm", "service", "container", "tf", "nomad", "env", "mk", "j2", "tpl",
+    "slurm", "job", "pbs", "lsf", "ksh", "service", "container", "tf", "nomad", "env", "mk", "j2", "tpl",
 }  # fmt: skip
 _NAMES = re.compile(
     r"(Dockerfile|Containerfile)|.*\.(dockerfile|Dockerfile|containerfile)\Z"

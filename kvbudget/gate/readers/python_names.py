@@ -85,12 +85,32 @@ class Names(Values):
             for target in ast.walk(node.target):
                 if isinstance(target, ast.Name):
                     self.scopes[-1][target.id] = UNKNOWN
-        self.depth += 0 if plain else 1
+        holds = self._holds(node.test) if isinstance(node, ast.If) and not plain else None
         for field in ("body", "orelse", "finalbody"):
+            certain = plain or (holds is not None and holds is (field == "body"))
+            self.depth += 0 if certain else 1
             self.visit_body(getattr(node, field, []))
+            self.depth -= 0 if certain else 1
+        self.depth += 0 if plain else 1
         for handler in getattr(node, "handlers", []):
             self.visit_body(handler.body)
         self.depth -= 0 if plain else 1
+
+    def _holds(self, test: ast.expr) -> bool | None:
+        """Whether a condition is met as the file stands; None where that is not known."""
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            inner = self._holds(test.operand)
+            return None if inner is None else not inner
+        compared = isinstance(test, ast.Compare) and len(test.ops) == 1
+        if isinstance(test, ast.Compare) and compared:
+            left, right = self.value(test.left), self.value(test.comparators[0])
+            if not _plain(left) or not _plain(right):
+                return None
+            if isinstance(test.ops[0], (ast.Eq, ast.Is)):
+                return bool(left == right)
+            return bool(left != right) if isinstance(test.ops[0], (ast.NotEq, ast.IsNot)) else None
+        value = self.value(test) if isinstance(test, (ast.Name, ast.Attribute)) else UNKNOWN
+        return bool(value) if _plain(value) else None
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         for alias in node.names:
@@ -204,3 +224,9 @@ class Names(Values):
             if isinstance(inner, Map):
                 for key, (item, line) in inner.items.items():
                     self.env[key] = Text.on(as_string(item), line)
+
+
+def _plain(value: object) -> bool:
+    """A value that is wholly known."""
+    known = value is None or isinstance(value, (bool, int, float, str))
+    return known and not (isinstance(value, str) and HOLE in value)
