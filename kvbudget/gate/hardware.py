@@ -52,6 +52,12 @@ def card(text: str) -> str | None:
     return None
 
 
+def family(text: str) -> bool:
+    """True for a name that a cluster's own labels give to cards of several capacities."""
+    names = load("gate/hardware.yaml")["families"]
+    return _squeeze(text) in {_squeeze(name) for name in names}
+
+
 def machine(text: str) -> tuple[str | None, int | None]:
     """Cloud machine type -> (card, number of cards); (None, None) if unknown."""
     entry = load("gate/hardware.yaml")["machines"].get(text)

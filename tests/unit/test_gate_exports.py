@@ -123,3 +123,35 @@ def test_a_key_of_hcl_may_be_computed(tmp_path: Path) -> None:
         """
     (inv,) = sound(tmp_path, {"a.tf": text}).invocations
     assert (inv.model, inv.version, inv.host.gpus) == ("own/a", "0.9.2", 2)
+
+
+def test_what_a_function_of_the_file_gives(tmp_path: Path) -> None:
+    text = """\
+        import os
+        from vllm import LLM
+        def settings():
+            length = int(os.getenv("LEN", "96"))
+            return dict(max_model_len=length, gpu_memory_utilization=0.4)
+        class Own:
+            def words(self):
+                return {"max_num_seqs": 5}
+            def start(self):
+                LLM("own/b", **self.words())
+        def twice(small):
+            if small:
+                return {"max_num_seqs": 1}
+            return {"max_num_seqs": 2}
+        LLM("own/a", **settings())
+        LLM("own/c", **twice())
+        """
+    found = {inv.model: inv.flags for inv in sound(tmp_path, {"a.py": text}).invocations}
+    assert found["own/a"] == {"max_model_len": 96, "gpu_memory_utilization": 0.4}
+    assert found["own/b"] == {"max_num_seqs": 5}
+    assert found["own/c"] == {}
+
+
+@pytest.mark.parametrize(("label", "card"), [("v100", None), ("l40s", "L40S")])
+def test_a_family_of_cards_is_no_card(tmp_path: Path, label: str, card: str | None) -> None:
+    text = f"#!/bin/bash\n#SBATCH --gres=gpu:{label}:2\nvllm serve own/a\n"
+    (inv,) = sound(tmp_path, {"a.sbatch": text}).invocations
+    assert (inv.host.gpus, inv.host.gpu_type) == (2, card)

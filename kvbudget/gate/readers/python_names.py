@@ -139,8 +139,16 @@ class Names(Values):
         held, self.depth = self.depth, 0
         self.scopes.append(scope)
         self.visit_body(node.body)
+        self._returned(node)
         self.scopes.pop()
         self.depth = held
+
+    def _returned(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        """What a call without arguments gives, for a function that ends in its only `return`."""
+        found = [part for part in ast.walk(node) if isinstance(part, ast.Return)]
+        known = len(found) == 1 and found[0] is node.body[-1] and found[0].value is not None
+        value = self.value(found[0].value) if known and found[0].value else UNKNOWN
+        self.returns[node.name] = UNKNOWN if node.name in self.returns else value
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         if isinstance(target, ast.Name):

@@ -73,6 +73,7 @@ class Values:
         self.env: dict[str, Text] = {}
         self.sequences: dict[int, Items] = {}
         self.classes: dict[str, Map] = {}
+        self.returns: dict[str, Any] = {}
         self.owners: list[dict[str, Any]] = []
         """Scopes of the classes around, the innermost last: what `self.x` is."""
 
@@ -249,6 +250,10 @@ class Values:
         first = self.value(node.args[0]) if node.args else UNKNOWN
         if name.removeprefix(".") in self.classes:
             return self._instance(node, self.classes[name.removeprefix(".")])
+        if not node.args and not node.keywords:
+            own = name.removeprefix(".").removeprefix("self.").removeprefix("cls.")
+            if own in self.returns:
+                return self.returns[own]
         if name.rsplit(".", 1)[-1] in ("field", "Field"):
             default = next((word.value for word in node.keywords if word.arg == "default"), None)
             return self.value(default) if default is not None else first

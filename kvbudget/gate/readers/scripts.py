@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from kvbudget.gate.hardware import card
+from kvbudget.gate.hardware import card, family
 from kvbudget.gate.program import share
 from kvbudget.gate.readers.make import logical
 from kvbudget.gate.shell_words import Scope
@@ -120,7 +120,7 @@ def _apply_slurm(draft: Draft, directives: dict[str, str]) -> None:
             kind = next((bit for bit in bits if not bit[:1].isdigit()), None)
             if host.gpus is None:
                 host.gpus = count if count is not None else (1 if name == "gres" else None)
-            if kind and host.gpu_type is None:
+            if kind and host.gpu_type is None and not family(kind):
                 host.gpu_type = card(kind)
         break
     memory = directives.get("mem")
