@@ -13,9 +13,10 @@ REACH = 120
 # Outer frames are shared by many phases; the more particular frame says more.
 PARTICULAR = (
     "frame.pinned", "frame.destroy_group", "frame.sampler", "sglang.capture_failed", "frame.capture",
-    "frame.weights_transient", "frame.kv_alloc", "frame.logprobs", "frame.wake_up", "frame.torch_symm_mem",
-    "frame.load_model", "frame.profile", "frame.tgi_warmup", "frame.warmup", "frame.dist_init", "frame.kv_check",
-    "frame.runtime", "vllm.dump_input", "frame.http_body",
+    "frame.weights_transient", "frame.kv_alloc", "frame.logprobs", "frame.map_back",
+    "frame.wake_up", "frame.torch_symm_mem",
+    "frame.load_model", "frame.profile", "frame.tgi_warmup", "frame.warmup", "frame.dist_init",
+    "frame.kv_check", "frame.kv_init", "frame.runtime", "vllm.dump_input", "frame.http_body",
 )  # fmt: skip
 BACKGROUND = frozenset(("frame.mm_encoder", "vllm.mm_advice"))
 """Show what ran, never alone who asked."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Sentence:
         slack = sum(
             max(1, int(f.high) - int(f.value)) for f in used if f.unit == "B" and f.high is not None
         )
-        return cls(
+        said = cls(
             one("oom.tried_to_allocate"),
             one("oom.total_memory"),
             one("oom.free"),
@@ -49,6 +49,15 @@ class Sentence:
             one("oom.reserved_unallocated"),
             slack,
         )
+        return replace(said, this_process=None) if said._not_its_own else said
+
+    @property
+    def _not_its_own(self) -> bool:
+        """Less than torch holds on a card that holds it: in a container the driver finds no such pid."""
+        torch = self.torch
+        if torch is None or self.this_process is None:
+            return False
+        return self.this_process + self.slack < torch <= (self.total or torch)
 
     @property
     def has_figures(self) -> bool:

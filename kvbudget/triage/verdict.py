@@ -207,6 +207,9 @@ def _from_figures(time: Timeline, facts: dict[str, Fact]) -> Verdict | None:
     figure = negative_figure(facts)
     if figure is None:
         return None
+    figure = next(  # of several ranks the one that said it first
+        f for f in time.reading.facts if f.name == figure.name and f.printed == figure.printed
+    )
     neighbour = neighbour_counted(facts)
     if neighbour is not None:
         return Verdict(

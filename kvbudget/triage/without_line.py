@@ -5,22 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kvbudget.triage.owners import BACKGROUND, PARTICULAR, owner_of
+from kvbudget.triage.refine import NO_BUDGET
 from kvbudget.triage.refused import only_refused
 from kvbudget.triage.result import Verdict
+from kvbudget.triage.rules import neighbour_counted
 
 if TYPE_CHECKING:
     from kvbudget.facts import Fact
     from kvbudget.triage.timeline import Event, Timeline
 
 _ALONE = frozenset(
-    ("vram.logprobs_spike", "vram.kv_pool_alloc", "vram.sampler_warmup", "vram.weights_transient")
-)
+    ("frame.logprobs", "frame.kv_alloc", "frame.sampler", "frame.weights_transient",
+     "frame.map_back")
+)  # fmt: skip
 """A frame that fits one cause only names it although the exception is cut."""
 _FITS = {
     "weights": ("vram.weights", "vram.weights_transient"),
     "profile": ("vram.profile_peak", "vram.mm_encoder_peak"),
-    "kv_sizing": ("vram.kv_budget_nonpositive", "kv.max_len_exceeds_pool"),
-    "kv_alloc": ("vram.kv_pool_alloc",),
+    "kv_sizing": (NO_BUDGET, "kv.max_len_exceeds_pool"),
+    "kv_alloc": ("vram.kv_pool_alloc", "kv.max_len_exceeds_pool", NO_BUDGET),
     "graph_capture": ("vram.graph_capture", "not_oom.kernel_failure"),
     "warmup": ("vram.sampler_warmup", "vram.runtime_buffers"),
     "runtime": ("vram.activation_runtime", "kv.pool_exhausted"),
@@ -174,6 +177,24 @@ def _went_on(trouble: list[Event], time: Timeline) -> bool:
     return only_lines and any(time.before(last.line, line) for line, _ in time.marks)
 
 
+def _no_block(facts: dict[str, Fact]) -> Verdict | None:
+    """The profile run left not one block, and the engine failed next."""
+    blocks = facts.get("num_gpu_blocks")
+    if blocks is None or int(blocks.value) != 0:
+        return None
+    neighbour = neighbour_counted(facts)
+    return Verdict(
+        neighbour.cause if neighbour else NO_BUDGET,
+        neighbour.confidence if neighbour else "likely",
+        "kv_sizing", blocks.rank, True,
+        (blocks.line, *(neighbour.lines if neighbour else ())),
+        neighbour.why if neighbour else "the profile run left 0 blocks for the KV cache",
+        ((NO_BUDGET if neighbour else "vram.neighbour_counted", "possible"),),
+        () if neighbour else ("the memory-profiling figures before this line",),
+        rule=neighbour.rule if neighbour else None,
+    )  # fmt: skip
+
+
 def _from_frames(
     frames: list[Event],
     owner: Event | None,
@@ -183,6 +204,9 @@ def _from_frames(
     first: Event,
 ) -> Verdict | None:
     missing = ("the exception line below the last frame",)
+    empty = _no_block(facts)
+    if empty is not None:
+        return empty
     encoder = next((e for e in frames if e.entry.id in BACKGROUND), None)
     profiling = next((e for e in frames if e.entry.id == "frame.profile"), None)
     if encoder is not None and profiling is not None:
@@ -197,7 +221,7 @@ def _from_frames(
             (("vram.profile_peak", "possible"), ("unknown.insufficient_evidence", "possible")),
             missing,
         )
-    if owner is not None and owner.cause in _ALONE:
+    if owner is not None and owner.cause and owner.entry.id in _ALONE:
         return Verdict(
             owner.cause,
             "possible",
