@@ -155,3 +155,14 @@ def test_a_family_of_cards_is_no_card(tmp_path: Path, label: str, card: str | No
     text = f"#!/bin/bash\n#SBATCH --gres=gpu:{label}:2\nvllm serve own/a\n"
     (inv,) = sound(tmp_path, {"a.sbatch": text}).invocations
     assert (inv.host.gpus, inv.host.gpu_type) == (2, card)
+
+
+def test_a_tuple_may_be_a_command(tmp_path: Path) -> None:
+    text = """\
+        WORDS = ("vllm", "serve", "own/a", "--max-num-seqs", "7")
+        KNOWN = ("serve", "vllm", "sglang")
+        def check(words):
+            assert words[:2] == ("vllm", "serve")
+        """
+    (inv,) = sound(tmp_path, {"a.py": text}).invocations
+    assert (inv.line, inv.model, inv.flags) == (1, "own/a", {"max_num_seqs": 7})

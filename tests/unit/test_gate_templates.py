@@ -166,3 +166,36 @@ def test_ranks_may_span_the_pods_of_a_group(tmp_path: Path, group: str, flagged:
         """
     report = judge(tmp_path, {"a.yaml": text})
     assert ("GATE038" in [finding.rule for finding in report.findings]) is flagged
+
+
+def test_a_helper_that_walks_a_map_of_arguments(tmp_path: Path) -> None:
+    helper = """\
+        {{- define "own.words" -}}
+        {{- $held := dict }}
+        {{- range $k, $v := .Values.given }}
+          {{- $_ := set $held $k $v }}
+        {{- end }}
+        {{- $keys := keys $held | sortAlpha }}
+        {{- range $i, $k := $keys }}
+          {{- $v := index $held $k }}
+          {{- if eq (kindOf $v) "bool" }}
+            {{- if $v }} --{{ $k }}{{ end }}
+          {{- else }} --{{ $k }} {{ $v }}
+          {{- end }}
+          {{- if eq (add1 $i) (len $keys) }} --port 1{{ end }}
+        {{- end }}
+        {{- end }}
+        """
+    pod = """\
+        kind: Pod
+        spec:
+          containers:
+          - image: vllm/vllm-openai:v0.9.2
+            command: [sh, -c, 'vllm serve own/a {{ include "own.words" . }}']
+        """
+    values = "given: {max-num-seqs: 6, enforce-eager: true, enable-lora: false}\n"
+    files = {"Chart.yaml": "name: own\n", "values.yaml": values}
+    report = judge(tmp_path, {**files, "templates/_helpers.tpl": helper, "templates/a.yaml": pod})
+    (inv,) = report.invocations
+    assert inv.flags == {"max_num_seqs": 6, "enforce_eager": True}
+    assert inv.get("port") == 1

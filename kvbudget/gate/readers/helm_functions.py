@@ -127,10 +127,41 @@ def plain_function(name: str, args: list[Any]) -> Any:  # noqa: ANN401
             else:
                 return None
         return found
+    known = _collection(name, args)
+    if known is not MISSING:
+        return known
     if name in ("trunc", "trimSuffix", "trimPrefix", "replace"):
         if name == "replace" and len(args) == 3:
             return show(args[2]).replace(str(args[0]), str(args[1]))
         return show(value)
+    return MISSING
+
+
+_KINDS = {bool: "bool", str: "string", int: "int", float: "float64", list: "slice", dict: "map"}
+
+
+def _collection(name: str, args: list[Any]) -> Any:  # noqa: ANN401
+    """Functions on maps, lists and the kind of a value; MISSING for any other."""
+    value = args[-1] if args else MISSING
+    if name == "kindOf" and type(value) in _KINDS:
+        return _KINDS[type(value)]
+    if name == "len" and isinstance(value, (dict, list, str)):
+        return len(value)
+    if name == "add1" and isinstance(value, int):
+        return value + 1
+    if name == "keys" and isinstance(value, dict):
+        return list(value)
+    if name == "sortAlpha" and isinstance(value, list):
+        return sorted(show(item) for item in value)
+    if name == "append" and isinstance(args[0], list) and len(args) == 2:
+        return [*args[0], args[1]]
+    if name == "set" and isinstance(args[0], dict) and len(args) == 3:
+        args[0][str(args[1])] = args[2]
+        return args[0]
+    if name in ("hasPrefix", "hasSuffix", "contains") and len(args) == 2:
+        part, text = show(args[0]), show(args[1])
+        at = {"hasPrefix": text.startswith, "hasSuffix": text.endswith, "contains": text.count}
+        return bool(at[name](part))
     return MISSING
 
 

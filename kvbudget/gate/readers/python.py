@@ -95,7 +95,7 @@ class _Visitor(Names):
             elif isinstance(inner, ast.Call) and id(inner) not in self.done:
                 self.done.add(id(inner))
                 self._call(inner)
-            elif isinstance(inner, ast.List) and id(inner) not in self.done:
+            elif isinstance(inner, (ast.List, ast.Tuple)) and id(inner) not in self.done:
                 self.done.add(id(inner))
                 self._list(inner)
 
@@ -214,7 +214,7 @@ class _Visitor(Names):
             for name, (value, line) in variables.items.items():
                 draft.set_env(name, Text.on(as_string(value), line), line)
 
-    def _list(self, node: ast.List | ast.Call) -> None:
+    def _list(self, node: ast.List | ast.Tuple | ast.Call) -> None:
         held = self.value(node)
         if (
             isinstance(held, Items)
