@@ -10,6 +10,9 @@ if TYPE_CHECKING:
 REACH = 120
 """Lines around a failure whose frames may belong to it."""
 
+BAR_REACH = 4
+"""Lines behind an exception in which the bar that it tore down is drawn for the last time."""
+
 # Outer frames are shared by many phases; the more particular frame says more.
 PARTICULAR = (
     "frame.pinned", "frame.destroy_group", "frame.sampler", "sglang.capture_failed", "frame.capture",
@@ -49,3 +52,13 @@ def owner_of(frames: list[Event]) -> Event | None:
         if of_name:
             return of_name[-1]
     return None
+
+
+def bar_after(event: Event, time: Timeline) -> int | None:
+    """Line of the unfinished bar of loading weights, drawn when the exception had unwound it."""
+    bars = [
+        e
+        for e in time.of_kind("frame")
+        if e.entry.id == "mark.shards" and 0 < e.line - event.line <= BAR_REACH
+    ]
+    return bars[0].line if bars and "100%" not in bars[0].text else None

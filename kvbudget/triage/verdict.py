@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kvbudget.triage.causes import CONFIDENCES, catalogue, weaker
-from kvbudget.triage.owners import frames_near, owner_of
+from kvbudget.triage.owners import bar_after, frames_near, owner_of
 from kvbudget.triage.refine import (
     BARE,
     NO_BUDGET,
@@ -150,6 +150,9 @@ def _of(event: Event, time: Timeline, facts: dict[str, Fact]) -> Verdict:
         )
     ):
         phase = marked
+    unfinished = bar_after(event, time) if phase is None and cause == BARE else None
+    if unfinished is not None:
+        phase, shown_by = "weights", unfinished
     sentence = Sentence.of(here)
     if not sentence.has_figures and cause in _MORE_EXACT:
         sentence = _chained(event, time) or sentence

@@ -139,7 +139,7 @@ def _nothing_failed(time: Timeline) -> str:
 
 
 def outlived(event: Event, time: Timeline) -> bool:
-    """A mere warning, and then an exception of another kind that nothing came after."""
+    """A mere warning, and then an exception of another kind, cut or not, that nothing came after."""
     if event.entry.fatal is not False or event.cause not in _WARNINGS:
         return False
     later = [
@@ -147,7 +147,7 @@ def outlived(event: Event, time: Timeline) -> bool:
         if e.entry.id in ("generic.traceback", "generic.exception")
         and e.position > event.position and e.line != event.line
     ]  # fmt: skip
-    raised = any(e.entry.id == "generic.exception" and not e.quiet for e in later)
+    raised = any(not e.quiet for e in later)
     return raised and not _went_on(later, time)
 
 

@@ -87,6 +87,30 @@ def test_of_several_ranks_with_a_negative_budget_the_first_is_named() -> None:
     assert (found.cause, found.rank) == ("vram.kv_budget_nonpositive", "DP2 TP2")
 
 
+def test_the_bar_that_the_exception_tore_down_shows_the_load() -> None:
+    sentence = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.10 GiB. "
+        + CARD.format(own="43.00 GiB")
+    )
+    bar = "Loading safetensors checkpoint shards: {n}% Completed | 3/9 [00:02<00:09,  1.60s/it]"
+    found = verdict(f"{sentence}\n\n{bar.format(n=33)}\n")
+    assert (found.cause, found.confidence, found.phase) == ("vram.weights", "possible", "weights")
+    assert verdict(f"{sentence}\n\n{bar.format(n=100)}\n").cause == "vram.capacity_exceeded"
+    assert (
+        verdict(f"{sentence}\n{'x' * 9}\n\n\n\n\n{bar.format(n=33)}").cause
+        == "vram.capacity_exceeded"
+    )
+
+
+PREEMPTED = "WARNING 02-03 04:05:06 scheduler.py:1141] Sequence group 12 is preempted by PreemptionMode.RECOMPUTE mode because there is not enough KV cache space. total_num_cumulative_preemption=1"
+
+
+def test_a_traceback_after_a_preemption_is_the_failure_though_its_line_is_cut() -> None:
+    trace = '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/x/vllm/engine/llm_engine.py", line 9, in st'
+    assert verdict(f"{PREEMPTED}\n{trace}").cause == UNKNOWN
+    assert verdict(PREEMPTED).cause == "kv.pool_pressure"
+
+
 @pytest.mark.parametrize(
     ("cause", "text"),
     [
