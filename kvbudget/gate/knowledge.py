@@ -9,6 +9,7 @@ from kvbudget.knowledge.shipped import load_shipped
 from kvbudget.knowledge.where import knowledge_file
 
 
+@lru_cache(maxsize=32)
 def load(name: str) -> Any:  # noqa: ANN401 - YAML data
     """One file of formulas/; `{}` where an optional file is absent."""
     path = knowledge_file("formulas", name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 Kind = Literal["formulas", "logparsers"]
 
 
+@cache
 def knowledge_dir(kind: Kind) -> Path:
     """The folder of that kind. Raises KnowledgeError when the installation lacks it."""
     package = Path(__file__).resolve().parent.parent
