@@ -75,17 +75,24 @@ def oom_triage(
     startup_log: str | Path | BinaryIO | None = None,
     knowledge: Sequence[Path] = (),
 ) -> Document:
-    """Cause, phase, arithmetic and knobs of a failure (`kvbudget.oom-triage/1`)."""
+    """Cause, phase, arithmetic and knobs of a failure (`kvbudget.oom-triage/1`).
+
+    Raises InputError for a start-up log that is no engine's, or another engine's.
+    """
+    from kvbudget.errors import InputError
     from kvbudget.knowledge.patterns import load_patterns
     from kvbudget.knowledge.where import overlaid
     from kvbudget.logs.collect import read_log
-    from kvbudget.triage.report import document
+    from kvbudget.triage.report import document, unfit_startup
     from kvbudget.triage.verdict import judge
 
     with overlaid(knowledge):
         patterns = load_patterns()
     reading = read_log(log, patterns)
     startup = None if startup_log is None else read_log(startup_log, patterns)
+    unfit = startup and unfit_startup(startup, reading.engine)
+    if unfit:
+        raise InputError(f"the start-up log cannot be used: {unfit}", "give the same server's")
     return document(reading, judge(reading), startup)
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from kvbudget.cli import complete
 from kvbudget.cli.options import Format, FormatOption, KnowledgeOption, OutputOption
 from kvbudget.cli.page import Page, epilog
-
-if TYPE_CHECKING:
-    from kvbudget.logs.collect import LogReading
 
 _HELP = """Name a failure's cause, and which way to turn which knob.
 
@@ -75,14 +72,14 @@ def register(app: typer.Typer) -> None:
         from kvbudget.knowledge.patterns import load_patterns
         from kvbudget.knowledge.where import overlaid
         from kvbudget.logs.collect import read_log
-        from kvbudget.triage.report import document, exit_code
+        from kvbudget.triage.report import document, exit_code, unfit_startup
         from kvbudget.triage.verdict import judge
 
         with overlaid(knowledge):
             patterns = load_patterns()
         reading = read_log(file, patterns)
         startup = read_log(startup_log, patterns) if startup_log is not None else None
-        unfit = _unfit(startup, reading.engine) if startup is not None else None
+        unfit = startup and unfit_startup(startup, reading.engine)
         if unfit:
             typer.echo(f"kvbudget: {plain(str(startup_log))} is not used: {unfit}", err=True)
             startup = None
@@ -97,12 +94,3 @@ def register(app: typer.Typer) -> None:
 
             emit(text(result, output) if output_format is Format.text else markdown(result), output)
         raise typer.Exit(exit_code(verdict))
-
-
-def _unfit(startup: LogReading, engine: str | None) -> str | None:
-    """Why a start-up log says nothing about a failure of `engine`; None where it may."""
-    if not startup.facts:
-        return "no line of a known engine stands in it"
-    if engine and startup.engine not in (None, engine):
-        return f"it is a log of {startup.engine}, the failure is of {engine}"
-    return None

@@ -55,9 +55,7 @@ def carry(
     moved = Amount(
         printed.value.value + best, printed.value.low + steps[0], printed.value.high + steps[2], "B"
     )
-    words = f"{printed.provenance.source}, moved by {'-' if best < 0 else '+'}{format_size(abs(int(best)))}"
-    facts.number(pool, moved, Provenance("derived", words))
-    facts.notes.append(
-        f"{pool} is the log's, {words.rpartition(', ')[2]}: what the engine holds back stays the same"
-    )
+    by = f"moved by {'-' if best < 0 else '+'}{format_size(abs(int(best)))}"
+    facts.number(pool, moved, Provenance("derived", f"{printed.provenance.source}, {by}"))
+    facts.notes.append(f"{pool} is the log's, {by}: what the engine holds back stays the same")
     return evaluate(programs, facts.facts())

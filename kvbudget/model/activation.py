@@ -67,7 +67,10 @@ def activation_peak(model: Model, setting: Setting, batch: Batch, *, stage: int 
     if single is not None and images:
         requests = images
     forward, workspace = forward_memory(model, setting, batch.tokens, stage=stage)
-    alone, least = forward_memory(model, replace(setting, gathered=1), batch.tokens, stage=stage)
+    alone, least = forward, workspace
+    if setting.gathered > 1:
+        own = replace(setting, gathered=1)
+        alone, least = forward_memory(model, own, batch.tokens, stage=stage)
     kept = looked = 0
     if stage == 0:
         kept = encoder.kept_bytes(model, batch.tokens, images)

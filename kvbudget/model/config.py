@@ -140,8 +140,9 @@ class Model:
         """Weights on one rank, in bytes, as the checkpoint stores them.
 
         tp: ranks that cut the tensors, or how they share them in full. stage: pipeline stage;
-        None takes the heaviest. With local files the total is theirs (headers or index), divided as the config divides. Raises
-        MissingFact where neither files nor config state the width of a quantised weight.
+        None takes the heaviest. With local files the total is theirs (headers or index), divided
+        as the config divides. Raises MissingFact where neither files nor config state the width of
+        a quantised weight.
         """
         stages = range(pp) if stage is None else [stage]
         known = self.quantization_config is None or self.quantisation is not None

@@ -9,8 +9,9 @@ from kvbudget.triage.result import Verdict
 if TYPE_CHECKING:
     from kvbudget.triage.timeline import Event, Timeline
 
-KEPT_BACK = 16
-"""Tokens by which an engine's limit on a prompt may lie below the context length."""
+KEPT_BACK = 6
+"""Tokens by which an engine's limit on a prompt lies below the context length, at most: SGLang takes
+1 off for the answer and 5 more (0.5.7 managers/tp_worker.py:327-331, 0.5.23 :569-572), vLLM none."""
 
 
 def refused_for_length(event: Event, time: Timeline) -> bool:

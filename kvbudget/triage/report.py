@@ -51,6 +51,15 @@ def document(
     }
 
 
+def unfit_startup(startup: LogReading, engine: str | None) -> str | None:
+    """Why a start-up log says nothing about a failure of `engine`; None where it may."""
+    if not startup.facts:
+        return "no line of a known engine stands in it"
+    if engine and startup.engine not in (None, engine):
+        return f"it is a log of {startup.engine}, the failure is of {engine}"
+    return None
+
+
 def fact_object(fact: Fact) -> dict[str, Any]:
     """One fact as the contract of both log commands spells it."""
     return {

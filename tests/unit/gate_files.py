@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from textwrap import dedent
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvbudget.gate.evaluate import Report, Request, run
+from kvbudget.gate.invocation import record
 from kvbudget.gate.policy import Policy
 
 if TYPE_CHECKING:
@@ -21,6 +22,12 @@ def judge(root: Path, files: Files) -> Report:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(dedent(text))
     return run(Request(root=root), Policy(base=root))
+
+
+def told(report: Report, expected: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the report says of each process, of the keys that are expected."""
+    found = [record(inv) for inv in report.invocations]
+    return [{key: inv[key] for key in expected} for inv in found]
 
 
 def sound(root: Path, files: Files) -> Report:

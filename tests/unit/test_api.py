@@ -174,3 +174,10 @@ def test_the_page_about_the_library_runs(capsys, monkeypatch):
 def test_the_package_alone_gives_the_library():
     code = "import sys, kvbudget; assert 'kvbudget.api' not in sys.modules; kvbudget.api.derive"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_start_up_log_of_another_engine_is_refused():
+    with pytest.raises(InputError, match="it is a log of sglang"):
+        api.oom_triage(CRASH, startup_log=SAMPLES / "sglang-tp2.log")
+    with pytest.raises(InputError, match="no line of a known engine"):
+        api.oom_triage(CRASH, startup_log=io.BytesIO(b"nothing here\n"))

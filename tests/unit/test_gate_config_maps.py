@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kvbudget.gate.invocation import record
-from tests.unit.gate_files import Files, sound
+from tests.unit.gate_files import Files, sound, told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,8 +122,7 @@ ONE: dict[str, tuple[Files, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", ONE)
 def test_one_process(tmp_path: Path, name: str) -> None:
     files, expected = ONE[name]
-    got = [record(inv) for inv in sound(tmp_path, files).invocations]
-    assert [{key: inv[key] for key in expected} for inv in got] == [expected]
+    assert told(sound(tmp_path, files), expected) == [expected]
 
 
 def test_a_script_of_another_file_runs_as_its_pod_says(tmp_path: Path) -> None:

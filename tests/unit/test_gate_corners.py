@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kvbudget.gate.invocation import record
-from tests.unit.gate_files import judge
+from tests.unit.gate_files import judge, sound, told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,11 +122,7 @@ def rules(report: Report) -> list[str]:
 @pytest.mark.parametrize("name", CASES)
 def test_corner(tmp_path: Path, name: str) -> None:
     files, expected = CASES[name]
-    report = judge(tmp_path, files)
-    assert not report.problems
-    (inv,) = report.invocations
-    said = record(inv)
-    assert {key: said[key] for key in expected} == expected
+    assert told(sound(tmp_path, files), expected) == [expected]
 
 
 def test_a_class_of_the_files_own_is_no_engine(tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kvbudget.gate.invocation import record
-from tests.unit.gate_files import Files, judge
+from tests.unit.gate_files import Files, judge, sound, told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,11 +88,7 @@ CASES: dict[str, tuple[Files, dict[str, Any]]] = {
 @pytest.mark.parametrize("shape", list(CASES))
 def test_shape(shape: str, tmp_path: Path):
     files, expected = CASES[shape]
-    report = judge(tmp_path, files)
-    assert len(report.invocations) == 1, [record(inv) for inv in report.invocations]
-    got = record(report.invocations[0])
-    assert {key: got[key] for key in expected} == expected
-    assert not report.problems
+    assert told(sound(tmp_path, files), expected) == [expected]
 
 
 def test_compose_counts_share_the_first_card(tmp_path: Path):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kvbudget.gate.invocation import record
-from tests.unit.gate_files import judge
+from tests.unit.gate_files import judge, sound, told
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -249,8 +249,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_shape(tmp_path: Path, name: str) -> None:
     files, expected = CASES[name]
-    got = one(judge(tmp_path, files))
-    assert {key: got[key] for key in expected} == expected
+    assert told(sound(tmp_path, files), expected) == [expected]
 
 
 def test_the_finding_of_an_overlay_stands_in_its_patch(tmp_path: Path) -> None:
